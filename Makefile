@@ -1,4 +1,4 @@
-# Two words do everything on a fresh machine with Python 3.11, make and pip: `make demo` and `make test`.
+# On a fresh machine with Python 3.11, make and pip: `make demo` and `make test`.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -12,7 +12,7 @@ $(VENV)/core: pyproject.toml setup.py $(wildcard src/gemel/encoder/native/*.cpp 
 	$(PIP) --editable .
 	touch $@
 
-# torch first and pinned: a range in another package would fetch gigabytes of GPU libraries.
+# torch first and pinned: a version range in another package would download gigabytes of GPU libraries.
 $(VENV)/test: $(VENV)/core
 	$(PIP) $(TORCH)
 	$(PIP) --editable '.[test]'
@@ -25,7 +25,7 @@ demo: $(VENV)/core
 test: check
 	$(BIN)/python -m pytest
 
-# What takes minutes: kills, a cluster of two nodes, an object store of several servers, long pages of the docs.
+# Slow tests: kills, a cluster of two nodes, an object store of several servers, long pages of the docs.
 test-slow: $(VENV)/test
 	$(PIP) --editable '.[test-scale]'
 	GEMEL_SLOW=1 GEMEL_SLOW_DOCS=1 GEMEL_TEST_KILLS=50 $(BIN)/python -m pytest -m slow
@@ -37,11 +37,11 @@ check: $(VENV)/test
 	$(BIN)/mypy
 	$(BIN)/mypy --config-file tests/mypy.ini tests
 
-# How many modules, what they import, how long functions are: printed, and put into ARCHITECTURE.md.
+# Number of modules, imports, lengths of functions: printed and written into ARCHITECTURE.md.
 shape: $(VENV)/core
 	$(BIN)/python tools/shape.py --write
 
-# Which lines the tests run; the floor is in pyproject.toml.
+# Lines that the tests run; the minimum is in pyproject.toml.
 coverage: $(VENV)/test
 	$(PIP) coverage
 	$(BIN)/coverage run -m pytest
@@ -61,7 +61,7 @@ bench: $(VENV)/core
 	$(BIN)/python benchmarks/encode.py
 
 # Damaged and hostile bytes for every reader: make fuzz MINUTES=10 [ONLY="http where"]. Without atheris (it has no wheel
-# for some machines) a loop of our own guides by lines; for the C++ kernels apt install clang libclang-rt-14-dev.
+# for some machines) a built-in loop is guided by line coverage; for the C++ kernels apt install clang libclang-rt-14-dev.
 $(VENV)/fuzz: $(VENV)/test
 	-$(PIP) atheris==3.0.0
 	touch $@

@@ -7,10 +7,14 @@ import platform
 
 from setuptools import Extension, setup
 
-KERNELS = {  # module: its source, the headers next to it, and what it asks of the compiler
-    # Multiply and add are fused where the source says so and nowhere else: the bits of a row depend on it.
-    "gemel.encoder.native": ("kernel.cpp", ("vector", "matmul", "network", "attention", "team"), ["-ffp-contract=off"]),
-    # Sums here are bounds with room for every rounding, or exact: fused or not does not show.
+KERNELS = {  # module: its source, the headers next to it, and its compiler flags
+    # Multiply and add are fused only where the source does so explicitly: the bits of a row depend on it.
+    "gemel.encoder.native": (
+        "kernel.cpp",
+        ("vector", "matmul", "network", "attention", "team"),
+        ["-ffp-contract=off"],
+    ),
+    # Sums here are bounds that allow for rounding, or exact: fusing does not change results.
     "gemel.vectors.scan.native": (
         "scan.cpp",
         ("exact", "rows", "tile", "block", "../../../encoder/native/vector"),
@@ -34,12 +38,12 @@ if platform.machine().lower() in ("x86_64", "amd64"):
 
 def extension(module: str, level: str) -> Extension:
     folder = f"src/{module.replace('.', '/')}"
-    source, headers, wishes = KERNELS[module]
+    source, headers, flags = KERNELS[module]
     return Extension(
         f"{module}._{level}",
         sources=[f"{folder}/{source}"],
         depends=[f"{folder}/{name}.h" for name in headers],
-        extra_compile_args=FLAGS + wishes + LEVELS[level],
+        extra_compile_args=FLAGS + flags + LEVELS[level],
         extra_link_args=["-pthread"],
         language="c++",
         optional=True,

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 import pair_data
-from asked import WORK, comparison, environments_of, result_file
+from comparison_flags import WORK, comparison, environments_of, result_file
 from environments import Environments, InstallError
 from gemel.groups.methods.communities import group_around_centers
 from gemel.groups.neighbors import neighbors_above
@@ -50,7 +50,7 @@ def measure(
     say(f"communities of {count:,}")
     array = str(pair_data.clustered(count, folder))
     ask = {"min_score": options.min_score, "min_size": options.min_size}
-    workers, found = {}, {}
+    workers, actual = {}, {}
     try:
         for name, (kind, environment) in SYSTEMS.items():
             python = Path(sys.executable) if environment is None else environments.python(environment)
@@ -58,17 +58,19 @@ def measure(
             worker = Worker(name, python, "communities_peer.py", variables, folder / f"{name}.log")
             workers[name] = worker
             ready = worker.ask("load", system=kind, threads=options.threads, array=array, ask=ask)
-            found[name] = {"seconds": [], **ready}
+            actual[name] = {"seconds": [], **ready}
         for _ in range(options.rounds):
             for name, worker in workers.items():
                 answer = worker.ask("run", ask=ask, timeout_s=3600)
-                found[name]["seconds"].append(answer.pop("seconds"))
-                found[name] |= answer
-                say(f"  {name:24} {found[name]['seconds'][-1]:8.2f} s, {len(answer['groups']):,} communities")
+                actual[name]["seconds"].append(answer.pop("seconds"))
+                actual[name] |= answer
+                say(
+                    f"  {name:24} {actual[name]['seconds'][-1]:8.2f} s, {len(answer['groups']):,} communities"
+                )
     finally:
         for worker in workers.values():
             worker.close()
-    return report(count, ask, found, always(array, ask))
+    return report(count, ask, actual, always(array, ask))
 
 
 def always(array: str, ask: dict[str, Any]) -> set[frozenset[int]]:
@@ -76,31 +78,31 @@ def always(array: str, ask: dict[str, Any]) -> set[frozenset[int]]:
     rows = normalize(np.load(array))
     near = neighbors_above(rows, ask["min_score"])
     counts = np.ones(len(rows), dtype=np.int64)
-    found: list[set[frozenset[int]]] = []
+    actual: list[set[frozenset[int]]] = []
     for seed in range(WAYS):
         ties = np.random.default_rng(seed).random(len(rows))
-        labels, centres = group_around_centers(replace(near, nearness=ties), counts, ask["min_size"])
+        labels, centers = group_around_centers(replace(near, nearness=ties), counts, ask["min_size"])
         order = np.argsort(labels, kind="stable")
-        ends = np.searchsorted(labels[order], np.arange(len(centres) + 1))
-        found.append({frozenset(order[a:b].tolist()) for a, b in pairwise(ends)})
-    return set.intersection(*found)
+        ends = np.searchsorted(labels[order], np.arange(len(centers) + 1))
+        actual.append({frozenset(order[a:b].tolist()) for a, b in pairwise(ends)})
+    return set.intersection(*actual)
 
 
 def report(
-    count: int, ask: dict[str, Any], found: dict[str, Any], certain: set[frozenset[int]]
+    count: int, ask: dict[str, Any], actual: dict[str, Any], certain: set[frozenset[int]]
 ) -> dict[str, Any]:
     """Times, and how many of the peer's communities are ours."""
-    groups = {name: {frozenset(group) for group in entry.pop("groups")} for name, entry in found.items()}
+    groups = {name: {frozenset(group) for group in entry.pop("groups")} for name, entry in actual.items()}
     ours, theirs = groups["gemel"], groups["sentence-transformers"]
     defined = theirs & certain
-    for entry in found.values():
+    for entry in actual.values():
         entry["best"] = min(entry["seconds"])
         entry["above_vectors_mb"] = round(entry.pop("peak_mb") - entry.pop("before_mb"), 1)
     return {
         "vectors": count,
         "ask": ask,
-        "systems": found,
-        "times_faster": round(found["sentence-transformers"]["best"] / found["gemel"]["best"], 2),
+        "systems": actual,
+        "times_faster": round(actual["sentence-transformers"]["best"] / actual["gemel"]["best"], 2),
         "communities": {name: len(sets) for name, sets in groups.items()},
         "same": len(ours & theirs),
         "well_defined": len(defined),

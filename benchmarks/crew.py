@@ -1,4 +1,4 @@
-"""All systems of a run as loaded workers, with the exports they need. One that fails stays in the report."""
+"""All systems of a run as loaded workers, with the exports they need. A failed one stays in the report."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def without_paths(text: str) -> str:
 
 
 class Crew:
-    """Starts, asks and ends workers. `report` is the "systems" part of the results and grows here."""
+    """Starts workers, sends requests and ends them. `report` is the "systems" part of the results and grows here."""
 
     def __init__(
         self, model: Path, texts: Path, environments: Environments, work: Path, threads: int
@@ -49,7 +49,7 @@ class Crew:
         return [system for system in self._systems if system.name in self._workers]
 
     def ask(self, name: str, verb: str, **fields: Any) -> dict[str, Any] | None:
-        """The worker's answer; None when it failed, which ends its part in the run."""
+        """The worker's answer; None if it failed, which removes it from the run."""
         try:
             return self._workers[name].ask(verb, **fields)
         except WorkerError as error:
@@ -91,7 +91,7 @@ class Crew:
         entry["settings"] = loaded["settings"]
         self.packages[system.environment or "gemel"] = loaded["packages"]
         say(f"{system.name}: loaded in {time.monotonic() - start:.1f} s")
-        self._drop_twin(system)
+        self._drop_duplicate(system)
 
     def _export(self, what: str) -> Path:
         """The folder of an export. Several systems share one, so a failure is remembered too."""
@@ -100,10 +100,10 @@ class Crew:
                 self.exports[what] = self._make_export(what)
             except (InstallError, WorkerError) as error:
                 self.exports[what] = error
-        found = self.exports[what]
-        if isinstance(found, Exception):
-            raise found
-        return found
+        result = self.exports[what]
+        if isinstance(result, Exception):
+            raise result
+        return result
 
     def _make_export(self, what: str) -> Path:
         """Made when it is missing, under another name until it is complete."""
@@ -132,8 +132,8 @@ class Crew:
         if name in self._workers:
             self._workers.pop(name).close()
 
-    def _drop_twin(self, system: System) -> None:
-        """An engine asked for by name is not measured again when the default already is that engine."""
+    def _drop_duplicate(self, system: System) -> None:
+        """An engine requested by name is not measured again if it is the default engine."""
         first = "gemel" if system.precision == "float32" else "gemel-int8"
         if system.role != "ours" or system.name == first or first not in self._workers:
             return

@@ -4,7 +4,7 @@
     python benchmarks/encode.py --only gemel,st-torch,ct2    some systems
     python benchmarks/encode.py --quick                      does everything work? few texts, no results file
 
-See README.md beside this file for what is timed and how each peer is set up.
+See README.md next to this file for what is timed and how each peer is set up.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import sys
 import time
 from datetime import UTC, datetime
 
-from asked import WORK, comparison, environments_of, result_file
+from comparison_flags import WORK, comparison, environments_of, result_file
 from machine import describe
 from run import Run, Settings
 from systems import choose
@@ -27,15 +27,15 @@ from workers import say
 PARTS = ("encode", "latency", "start", "size")
 
 
-def names(known: tuple[str, ...] | None = None):  # noqa: ANN201 - a parser for argparse
-    """Comma-separated names, all of them known."""
+def names(allowed: tuple[str, ...] | None = None):  # noqa: ANN201 - a parser for argparse
+    """Comma-separated names, all of which must be allowed."""
 
     def parse(text: str) -> list[str]:
-        found = [name.strip() for name in text.split(",") if name.strip()]
-        unknown = [name for name in found if known and name not in known]
-        if unknown or not found:
-            raise argparse.ArgumentTypeError(f"unknown {unknown[:1]}. Known: {', '.join(known or ())}")
-        return found
+        result = [name.strip() for name in text.split(",") if name.strip()]
+        unknown = [name for name in result if allowed and name not in allowed]
+        if unknown or not result:
+            raise argparse.ArgumentTypeError(f"unknown {unknown[:1]}. Known: {', '.join(allowed or ())}")
+        return result
 
     return parse
 
@@ -80,7 +80,7 @@ def main(arguments: list[str] | None = None) -> int:
     except ValueError as error:
         print(f"encode: {error}", file=sys.stderr)
         return 2
-    if hasattr(os, "sched_setaffinity"):  # a wider machine gives no peer more cores than asked for
+    if hasattr(os, "sched_setaffinity"):  # a larger machine gives no peer more cores than requested
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: options.threads])
     before = time.monotonic()
     results = {
@@ -98,7 +98,7 @@ def main(arguments: list[str] | None = None) -> int:
         say(f"wrote {out}")
     print(render(results))
     ours = [entry for entry in results["systems"].values() if entry["role"] == "ours"]
-    return 1 if any(entry["failed"] for entry in ours) else 0  # a peer's failure is a line of the report
+    return 1 if any(entry["failed"] for entry in ours) else 0  # the failure of a peer is a line of the report
 
 
 if __name__ == "__main__":

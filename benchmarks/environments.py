@@ -1,4 +1,4 @@
-"""A virtual environment for each peer, made once; and a fresh one that holds gemel alone, to weigh it."""
+"""A virtual environment for each peer, made once; and a fresh one with gemel only, to measure its size."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from systems import ENVIRONMENTS
 
 CONSTRAINTS = Path(__file__).parent / "peers" / "constraints.txt"
-DONE = "benchmark-ready"  # written last, so an interrupted install is seen and made anew
+DONE = "benchmark-ready"  # written last, so that an interrupted installation is detected and repeated
 
 
 class InstallError(Exception):
@@ -22,10 +22,10 @@ class InstallError(Exception):
 class Environments:
     folder: Path
     install: bool
-    """False: use what is there and change nothing."""
+    """False: use existing environments and change nothing."""
 
     def python(self, name: str) -> Path:
-        """The interpreter of the environment `name`; made first when it is missing and may be."""
+        """The interpreter of the environment `name`; created first if it is missing and installing is allowed."""
         target = self.folder / name
         python = target / "bin" / "python"
         if self.install and not (target / DONE).exists():

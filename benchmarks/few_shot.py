@@ -1,4 +1,4 @@
-"""What tuning on pairs gains over the head alone: few-shot classification of banking77, eight examples a class.
+"""What tuning on pairs gains over the head alone: few-shot classification of banking77, eight examples per class.
 
     python benchmarks/few_shot.py
 
@@ -50,11 +50,11 @@ def draw(train: list[dict[str, str]], test: list[dict[str, str]], seed: int) -> 
     """Classes and examples by the seed."""
     random = np.random.default_rng(seed)
     names = sorted({row["label"] for row in train})
-    chosen = [names[place] for place in sorted(random.choice(len(names), CLASSES, replace=False))]
+    chosen = [names[position] for position in sorted(random.choice(len(names), CLASSES, replace=False))]
     rows = []
     for name in chosen:
         own = [row for row in train if row["label"] == name]
-        rows += [own[place] for place in random.choice(len(own), EXAMPLES, replace=False)]
+        rows += [own[position] for position in random.choice(len(own), EXAMPLES, replace=False)]
     tested = [row for row in test if row["label"] in chosen]
     return Draw(
         [row["text"] for row in rows],
@@ -74,13 +74,13 @@ def measure(model: str, data: Draw, *, tune: bool) -> dict[str, Any]:
 def main() -> int:
     train, test = read("train"), read("test")
     draws = [draw(train, test, seed) for seed in DRAWS]
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for name, model in MODELS.items():
-        found[name] = {"head": [], "tuned": []}
+        result[name] = {"head": [], "tuned": []}
         for data in draws:
-            found[name]["head"].append(measure(model, data, tune=False))
-            found[name]["tuned"].append(measure(model, data, tune=True))
-            print(name, found[name]["head"][-1], found[name]["tuned"][-1], flush=True)
+            result[name]["head"].append(measure(model, data, tune=False))
+            result[name]["tuned"].append(measure(model, data, tune=True))
+            print(name, result[name]["head"][-1], result[name]["tuned"][-1], flush=True)
     settings = FewShotClassifier().get_params()
     kept = {key: settings[key] for key in ("partners", "epochs", "batch_size", "learning_rate", "C")}
     content = {
@@ -90,7 +90,7 @@ def main() -> int:
         "examples": EXAMPLES,
         "test_texts": [len(each.test_texts) for each in draws],
         "settings": kept,
-        "models": found,
+        "models": result,
     }
     (HERE / "results" / "few_shot.json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     return 0

@@ -1,11 +1,11 @@
-"""The index, ours and the peers in one run: the same vectors, threads and questions.
+"""The index, ours and the peers in one run: the same vectors, threads and queries.
 
     python benchmarks/index.py                        everything
     python benchmarks/index.py --only 200000 --systems gemel,faiss-hnsw
     python benchmarks/index.py --only 1000000 --systems gemel --out benchmarks/results/index-1m.json
     python benchmarks/index.py --quick                does everything work? 10,000 rows, few queries, no results file
 
-Every system runs in a process of its own, stopped while another is measured; building and asking are different
+Every system runs in its own process, stopped while another is measured; building and querying are separate
 processes, so that opening is measured cold. Index libraries (faiss, usearch) keep vectors and numbers only; the others
 give texts and fields with each answer.
 """
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import index_data
-from asked import WORK, comparison, environments_of, result_file
+from comparison_flags import WORK, comparison, environments_of, result_file
 from machine import describe
 from workers import Worker, WorkerError, attempt, say, surroundings
 
@@ -61,20 +61,20 @@ class Run:
         self._folder.mkdir(parents=True, exist_ok=True)
 
     def size(self, count: int) -> dict[str, Any]:
-        # Encoding half a million sentences would take longer than all that is measured.
+        # Encoding half a million sentences would take longer than all measurements.
         made = None
         if count <= _MOST_SENTENCES and not self._options.synthetic:
             made = index_data.sentences(count, self._folder, self._options.data, self._options.model)
         data = index_data.synthetic(count, self._folder) if made is None else made
-        asked = (
+        requested = (
             self._options.systems.split(",") if self._options.systems else GROWTH.get(count, tuple(TITLES))
         )
         say(data.title)
-        found: dict[str, dict[str, Any]] = {name: {"title": TITLES[name]} for name in asked}
-        for name in asked:
-            attempt(found[name], lambda name=name: self._build(name, data, found[name]))
-        self._ask(data, {name: entry for name, entry in found.items() if "failed" not in entry})
-        return {"title": data.title, "rows": count, "systems": found}
+        result: dict[str, dict[str, Any]] = {name: {"title": TITLES[name]} for name in requested}
+        for name in requested:
+            attempt(result[name], lambda name=name: self._build(name, data, result[name]))
+        self._ask(data, {name: entry for name, entry in result.items() if "failed" not in entry})
+        return {"title": data.title, "rows": count, "systems": result}
 
     def _worker(self, name: str, data: index_data.Data, *, fresh: bool) -> tuple[Worker, dict[str, Any]]:
         ours = name in OURS
@@ -108,8 +108,8 @@ class Run:
         finally:
             worker.close()
 
-    def _ask(self, data: index_data.Data, found: dict[str, dict[str, Any]]) -> None:
-        for name, entry in found.items():
+    def _ask(self, data: index_data.Data, result: dict[str, dict[str, Any]]) -> None:
+        for name, entry in result.items():
             attempt(entry, lambda name=name, entry=entry: self._questions(name, data, entry))
 
     def _questions(self, name: str, data: index_data.Data, entry: dict[str, Any]) -> None:
@@ -122,10 +122,10 @@ class Run:
             entry["single"] = _best(worker.ask("ask", count=count, setting=at) for _ in range(rounds))
             for only in ("one_percent", "half"):
                 try:
-                    asked = (
+                    requested = (
                         worker.ask("ask", count=min(count, 200), setting=at, only=only) for _ in range(rounds)
                     )
-                    entry[only] = _best(asked)
+                    entry[only] = _best(requested)
                 except WorkerError as error:
                     entry[only] = {"failed": str(error)}
             if name == "gemel":
@@ -143,7 +143,7 @@ def _best(answers: Any) -> dict[str, Any]:  # noqa: ANN401 - an iterator of answ
 
 
 def _setting(curve: list[dict[str, Any]], *, ours: bool) -> int:
-    """Ours: what it chose by itself. Peers: the fastest setting with a recall of 0.98, or their most thorough."""
+    """gemel: its default. Peers: the fastest setting with a recall of 0.98, or their most thorough one."""
     if ours:
         return 0
     good = [at for at, point in enumerate(curve) if point["recall"] >= 0.98]

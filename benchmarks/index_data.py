@@ -1,4 +1,4 @@
-"""What every system of index.py holds and is asked: real sentences and their vectors, made once and kept.
+"""The rows and queries of index.py: real sentences and their vectors, made once and kept.
 
 Captions (Flickr30k), inference pairs (SNLI, MultiNLI), news and question pairs, distinct, shuffled. The queries are
 other sentences of the same kinds, none of them in the corpus.
@@ -35,15 +35,15 @@ class Data:
     corpus: Path
     queries: Path
     texts: Path
-    """One a line: `count` of the corpus, then those of the queries."""
+    """One per line: `count` of the corpus, then those of the queries."""
     count: int
 
 
 def sentences(count: int, folder: Path, data: Path, model: str) -> Data | None:
     """`count` sentences and the queries, encoded by `model`; None without the data."""
     texts, vectors = folder / f"sentences-{count}.txt", folder / f"sentences-{count}-{model}.npy"
-    asked = folder / f"sentences-{count}-{model}-queries.npy"
-    if not all(file.exists() for file in (texts, vectors, asked)):
+    query_file = folder / f"sentences-{count}-{model}-queries.npy"
+    if not all(file.exists() for file in (texts, vectors, query_file)):
         if not (data / _SOURCES[0][0]).exists():
             return None
         chosen = _chosen(count + QUERIES, data)
@@ -51,11 +51,11 @@ def sentences(count: int, folder: Path, data: Path, model: str) -> Data | None:
             return None
         import gemel
 
-        found = gemel.load(model).encode(chosen, on_long="truncate", progress=True)
+        result = gemel.load(model).encode(chosen, on_long="truncate", progress=True)
         texts.write_text("\n".join(chosen) + "\n", encoding="utf-8")
-        np.save(vectors, found[:count])
-        np.save(asked, found[count:])
-    return Data(f"{count:,} real sentences ({model})", vectors, asked, texts, count)
+        np.save(vectors, result[:count])
+        np.save(query_file, result[count:])
+    return Data(f"{count:,} real sentences ({model})", vectors, query_file, texts, count)
 
 
 def synthetic(count: int, folder: Path) -> Data:
@@ -98,12 +98,12 @@ def truth(data: Data, folder: Path, k: int = 10) -> Path:
 
         corpus, queries = np.load(data.corpus), np.load(data.queries)
         rows = np.arange(len(corpus))
-        found = {
+        result = {
             "all": gemel.search(queries, corpus, k),
             "one_percent": gemel.search(queries, corpus, k, where=rows % 100 == 0),
             "half": gemel.search(queries, corpus, k, where=rows % 2 == 0),
         }
-        np.savez(path, **{name: hits.index for name, hits in found.items()})
+        np.savez(path, **{name: hits.index for name, hits in result.items()})
     return path
 
 

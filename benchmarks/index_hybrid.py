@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 import numpy as np
 
 import index_data
-from asked import WORK, comparison, result_file
+from comparison_flags import WORK, comparison, result_file
 from machine import describe
 
 MODEL = "all-MiniLM-L6-v2"

@@ -6,7 +6,7 @@
 
 Recall@10 is the part of the ten documents of an exact search that a search finds, for queries given as texts and for
 their vectors (a vector does not tell how many words the query has). Times are of single searches by vector, median and
-95th percentile; read them only if `load_before` in the results says that the machine did nothing else.
+95th percentile; they are valid only if `load_before` in the results shows that the machine was idle.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ import numpy as np
 
 import gemel
 import index_data
-from asked import WORK, comparison, result_file
+from comparison_flags import WORK, comparison, result_file
 from machine import describe
 
 SEED = 1
@@ -39,8 +39,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "recall=0.99": {"recall": 0.99},
     "exact": {"exact": True},
 }
-_COMMON = 3  # times that a word occurs in the stored sentences, at least
-_LONG_LINE = 20  # characters of a line of code, at least
+_COMMON = 3  # minimum number of occurrences of a word in the stored sentences
+_LONG_LINE = 20  # minimum number of characters of a line of code
 
 
 @dataclass(frozen=True)
@@ -66,21 +66,21 @@ def words_of(texts: Sequence[str], count: int) -> list[str]:
 
 def lines_of_code(count: int) -> list[str]:
     """Lines of the modules of Python's standard library that look like statements."""
-    found: set[str] = set()
+    result: set[str] = set()
     for file in sorted(Path(sysconfig.get_paths()["stdlib"]).glob("*.py")):
         lines = (line.strip() for line in file.read_text(encoding="utf-8", errors="replace").splitlines())
-        found.update(
+        result.update(
             line
             for line in lines
             if len(line) >= _LONG_LINE and not line.startswith("#") and re.search(r"[()=\[\]]", line)
         )
-    return random.Random(SEED).sample(sorted(found), min(count, len(found)))
+    return random.Random(SEED).sample(sorted(result), min(count, len(result)))
 
 
 def measured(index: gemel.Index, queries: Queries) -> dict[str, Any]:
     """Recall and times of one kind of query, by setting."""
     truth = [{hit.id for hit in index.search(vector, K, exact=True)} for vector in queries.vectors]
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for name, options in SETTINGS.items():
         seconds, by_vector = [], []
         for vector in queries.vectors:
@@ -88,13 +88,13 @@ def measured(index: gemel.Index, queries: Queries) -> dict[str, Any]:
             by_vector.append(index.search(vector, K, **options))
             seconds.append(time.perf_counter() - started)
         by_text = [index.search(text, K, **options) for text in queries.texts]
-        found[name] = {
+        result[name] = {
             "recall_by_text": _recall(by_text, truth),
             "recall_by_vector": _recall(by_vector, truth),
             "p50_ms": round(float(np.median(seconds)) * 1000, 3),
             "p95_ms": round(float(np.quantile(seconds, 0.95)) * 1000, 3),
         }
-    return found
+    return result
 
 
 def _recall(answers: Sequence[gemel.Answer], truth: Sequence[set[str]]) -> float:
@@ -110,9 +110,9 @@ def table(results: dict[str, Any]) -> list[str]:
     lines += [f"  {recall:.3f}  {kind}" for kind, recall in results["claimed"].items()]
     lines.append(f"{'':12}{'':14}{'by text':>8} {'by vector':>10} {'p50 ms':>8} {'p95 ms':>8}")
     for kind, settings in results["kinds"].items():
-        for name, found in settings.items():
-            recalls = f"{found['recall_by_text']:8.3f} {found['recall_by_vector']:10.3f}"
-            lines.append(f"{kind:12}{name:14}{recalls} {found['p50_ms']:8.2f} {found['p95_ms']:8.2f}")
+        for name, result in settings.items():
+            recalls = f"{result['recall_by_text']:8.3f} {result['recall_by_vector']:10.3f}"
+            lines.append(f"{kind:12}{name:14}{recalls} {result['p50_ms']:8.2f} {result['p95_ms']:8.2f}")
     return lines
 
 
@@ -129,21 +129,21 @@ def main() -> None:
     texts = data.texts.read_text(encoding="utf-8").splitlines()
     stored, others = texts[: data.count], texts[data.count :][: options.queries]
     model = gemel.load(options.model)
-    asked = {
+    query_sets = {
         "sentences": others,
         "words": words_of(stored, options.queries),
         "code": lines_of_code(options.queries),
     }
     with (
-        tempfile.TemporaryDirectory() as place,
-        gemel.open_index(Path(place) / "index", model=model, create=True) as index,
+        tempfile.TemporaryDirectory() as temporary,
+        gemel.open_index(Path(temporary) / "index", model=model, create=True) as index,
     ):
         index.add(stored, ids=range(data.count), vectors=np.load(data.corpus))
         index.compact()
         stats = index.stats()
         kinds = {
             kind: measured(index, Queries(queries, model.encode(queries, on_long="truncate")))
-            for kind, queries in asked.items()
+            for kind, queries in query_sets.items()
         }
     results = {
         "made": datetime.now(UTC).isoformat(timespec="seconds"),

@@ -1,4 +1,4 @@
-"""How soon a new process answers from an index, and how fast batches of queries are beside `gemel.search`.
+"""Time to the first answer of a new process from an index, and speed of batches of queries next to `gemel.search`.
 
     python benchmarks/index_start.py            # some minutes; writes results/index_start.json
     python benchmarks/index_start.py --quick    # does it work? small, nothing is written
@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 import pair_data
-from asked import WORK, comparison, result_file
+from comparison_flags import WORK, comparison, result_file
 from machine import describe
 from workers import say, surroundings
 
@@ -34,7 +34,7 @@ MODEL = "all-MiniLM-L6-v2"
 SIZES = (2_000, 60_000)
 BATCHES = (64, 256, 500)
 K = 10
-# What a user writes, no more.
+# Exactly what a user writes.
 PROGRAMS = {
     "text": "import gemel; gemel.open_index({folder!r}).search('a man plays a guitar on a stage')",
     "vector": (
@@ -62,43 +62,43 @@ def make_index(rows: int, folder: Path, name: str) -> tuple[Path, Path, Path]:
     """The folder of an index, the vectors in it, and those of queries; made once."""
     import gemel
 
-    vectors, place = pair_data.clustered(rows, folder), folder / f"{name}-{rows}"
+    vectors, location = pair_data.clustered(rows, folder), folder / f"{name}-{rows}"
     queries, query = pair_data.clustered(max(BATCHES), folder, seed=1), folder / "start-query.npy"
     if not query.exists():
         np.save(query, np.load(queries)[0])
-    made = place.with_suffix(".made")
+    made = location.with_suffix(".made")
     if not made.exists():
-        shutil.rmtree(place, ignore_errors=True)
-        with gemel.open_index(place, MODEL) as index:
+        shutil.rmtree(location, ignore_errors=True)
+        with gemel.open_index(location, MODEL) as index:
             texts = [f"made-up text number {number} of a collection" for number in range(rows)]
             fields = {"year": [1950 + number % 75 for number in range(rows)]}
             index.add(texts, ids=range(rows), vectors=np.load(vectors), fields=fields, block=20_000)
             index.compact()
         made.touch()
-    return place, vectors, queries
+    return location, vectors, queries
 
 
-def change(place: Path) -> None:
+def change(location: Path) -> None:
     """One document is written again: another version, and no snapshot of it."""
     import gemel
 
-    with gemel.open_index(place) as index:
+    with gemel.open_index(location) as index:
         index.upsert(
             [f"another text {time.time_ns()}"], ids=["0"], vectors=np.eye(1, index.dim, dtype=np.float32)
         )
 
 
 def first_answers(rows: int, folder: Path, options: Any) -> dict[str, Any]:  # noqa: ANN401 - of argparse
-    place, _, _ = make_index(rows, folder, "start")
-    names = {"folder": str(place), "query": str(folder / "start-query.npy")}
+    location, _, _ = make_index(rows, folder, "start")
+    names = {"folder": str(location), "query": str(folder / "start-query.npy")}
     seconds: dict[str, list[float]] = {}
     loaded: dict[str, list[str]] = {}
     parts: dict[str, list[float]] = {}
-    for turn in range(options.rounds + 1):  # the first only warms the disk
+    for turn in range(options.rounds + 1):  # the first one only warms the disk cache
         for kind, program in PROGRAMS.items():
             for state in ("changed", "saved"):  # the search after a change saves what the next one finds
                 if state == "changed":
-                    change(place)
+                    change(location)
                 took, packages = _first_answer(program.format(**names), options.threads)
                 if turn:
                     seconds.setdefault(f"{kind}, {state}", []).append(took)
@@ -154,12 +154,12 @@ def _output(program: str, threads: int) -> str:
 def batches(rows: int, folder: Path, options: Any) -> list[dict[str, Any]]:  # noqa: ANN401
     import gemel
 
-    place, vectors, queries = make_index(rows, folder, "batches")  # which nobody changes
-    array, asked = np.load(vectors), np.load(queries)
+    location, vectors, queries = make_index(rows, folder, "batches")  # which is not changed
+    array, all_queries = np.load(vectors), np.load(queries)
     out = []
-    with gemel.open_index(place) as index:
+    with gemel.open_index(location) as index:
         for size in BATCHES:
-            some = asked[:size]
+            some = all_queries[:size]
             ways = {
                 "gemel.search": lambda some=some: gemel.search(some, array, K),
                 "search_many": lambda some=some: index.search_many(some, K),
@@ -182,9 +182,9 @@ def table(starts: list[dict[str, Any]], many: list[dict[str, Any]], rows: int) -
     lines = []
     for one in starts:
         lines.append(f"{one['rows']:,} rows, start to first answer (best, median)")
-        for name, found in one["first_answer"].items():
-            loaded = ", ".join(found["loaded"]) or "neither lance nor pandas"
-            times = f"{found['best_seconds']:6.3f} s {found['median_seconds']:6.3f} s"
+        for name, result in one["first_answer"].items():
+            loaded = ", ".join(result["loaded"]) or "neither lance nor pandas"
+            times = f"{result['best_seconds']:6.3f} s {result['median_seconds']:6.3f} s"
             lines.append(f"  {name:20} {times}   loads {loaded}")
         lines += [f"    {name:26} {took * 1000:5.0f} ms" for name, took in one["parts"].items()]
     lines.append(f"batches over {rows:,} x {pair_data.DIM}, times of gemel.search in brackets")

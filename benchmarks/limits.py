@@ -36,12 +36,12 @@ class Limits:
     def measure(self) -> None:
         for library, worker in list(self._workers.items()):
             try:
-                found = worker.ask("matmul", library=library, calls=self._calls)["gflops"]
+                result = worker.ask("matmul", library=library, calls=self._calls)["gflops"]
             except WorkerError as error:
                 self._fail(library, error)
                 continue
-            self.report[library]["rounds"].append(found)
-            self.report[library]["gflops"] = max(self.report[library]["gflops"], *found.values())
+            self.report[library]["rounds"].append(result)
+            self.report[library]["gflops"] = max(self.report[library]["gflops"], *result.values())
 
     def close(self) -> None:
         for worker in self._workers.values():

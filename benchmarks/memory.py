@@ -3,7 +3,7 @@
     python benchmarks/memory.py                     a million: more than half an hour on two cores
     python benchmarks/memory.py --count 20000       fewer
 
-Killed and started again it goes on where it stopped; the peak of the earlier part is remembered.
+A killed run is resumed when started again; the peak of the earlier part is kept.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-sys.path.append(str(HERE / "peers"))  # the reader of this process's memory is the workers'
+sys.path.append(str(HERE / "peers"))  # memory_mb of the workers
 
 PARTS = [
     part.split("|")
@@ -47,8 +47,8 @@ def sentence(number: int) -> str:
     # A step that has no factor in common with MOST visits all of them and mixes the lengths.
     number = number * 1_000_003 % MOST
     for part in PARTS:
-        number, place = divmod(number, len(part))
-        words.append(part[place])
+        number, position = divmod(number, len(part))
+        words.append(part[position])
     return " ".join(words) + "."
 
 
@@ -57,7 +57,7 @@ def sentences(count: int) -> Iterator[str]:
 
 
 class Encoder:
-    """The model with the options of this benchmark fixed, as the job wants it."""
+    """The model with the options of this benchmark fixed."""
 
     def __init__(self, model: Any, threads: int) -> None:  # noqa: ANN401 - gemel.Model, imported in the child only
         self._model = model
@@ -68,7 +68,7 @@ class Encoder:
 
 
 def inside(options: argparse.Namespace) -> None:
-    """The child: nothing but gemel and the sentences. Prints one JSON object."""
+    """The child process: only gemel and the sentences. Prints one JSON object."""
     from protocol import die_with_parent, memory_mb
 
     import gemel
@@ -140,18 +140,18 @@ def main(arguments: list[str] | None = None) -> int:
     command += ["--precision", options.precision, "--threads", str(options.threads), "--folder", str(folder)]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode:
-        print("memory: the encoding process failed; start again to go on", file=sys.stderr)
+        print("memory: the encoding process failed; start again to resume", file=sys.stderr)
         return 1
-    found = json.loads(done.stdout.splitlines()[-1])
+    actual = json.loads(done.stdout.splitlines()[-1])
     options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    options.out.write_text(json.dumps(actual, indent=1) + "\n", encoding="utf-8")
     folder.with_suffix(".peak.json").unlink(missing_ok=True)
     if options.folder is None:
         shutil.rmtree(folder)
-    rate = found["encoded_now"] / found["seconds"]
-    above, model = found["above_model_mb"], found["model_mb"]
+    rate = actual["encoded_now"] / actual["seconds"]
+    above, model = actual["above_model_mb"], actual["model_mb"]
     print(
-        f"{found['texts']:,} sentences, {rate:,.0f}/s: {above:.0f} MB above the loaded model ({model:.0f} MB)"
+        f"{actual['texts']:,} sentences, {rate:,.0f}/s: {above:.0f} MB above the loaded model ({model:.0f} MB)"
     )
     return 0
 

@@ -22,11 +22,11 @@ SETS = ("stsb-dev", "stsb-test", *(f"sts{year}-test" for year in range(12, 17)),
 
 def recipes(results: dict[str, Any]) -> str:
     """One row per recipe with its scores, then the commands."""
-    found = results["recipes"]
+    result = results["recipes"]
     rows = [
         ["Spearman, points", "before", *(name.removesuffix("-test") for name in SETS), "texts", "minutes"]
     ]
-    for name, each in found.items():
+    for name, each in result.items():
         scores = [f"{each['sts'][one]['spearman']:.2f}" if one in each["sts"] else "–" for one in SETS]
         before = "–" if each["untrained"] is None else f"{each['untrained']:.2f}"
         rows.append([name, before, *scores, f"{each['texts']:,}", f"{each['seconds'] / 60:.0f}"])
@@ -36,7 +36,7 @@ def recipes(results: dict[str, Any]) -> str:
         "STSb contains pairs of STS12 to STS16: after training on it (`regression`, `cross`) those columns are not a "
         "fair test."
     )
-    commands = "\n".join(each["command"] for each in found.values())
+    commands = "\n".join(each["command"] for each in result.values())
     return f"{grid(rows)}\n\n{notes}\n\n```sh\n{commands}\n```"
 
 
@@ -84,8 +84,8 @@ def grouping(results: dict[str, Any]) -> str:
     for batch, each in results["batches"].items():
         if "summary" not in each:
             continue
-        for side, found in each["summary"]["sides"].items():
-            score, rate = found["stsb_dev"], found["pairs_per_cpu_second"]
+        for side, result in each["summary"]["sides"].items():
+            score, rate = result["stsb_dev"], result["pairs_per_cpu_second"]
             label = each["largest_label_share"].get(side)
             row = [batch, side, str(score["n"]), _interval(score), f"{rate['mean']:.1f}"]
             rows.append([*row, "–" if label is None else f"{label:.1%}"])
@@ -102,10 +102,10 @@ def grouping(results: dict[str, Any]) -> str:
     return "\n\n".join([head, grid(rows), "\n".join(notes)])
 
 
-def _interval(found: dict[str, Any]) -> str:
-    if "low" not in found:
-        return f"{found['mean']:.2f}"
-    return f"{found['mean']:.2f} [{found['low']:.2f}, {found['high']:.2f}]"
+def _interval(result: dict[str, Any]) -> str:
+    if "low" not in result:
+        return f"{result['mean']:.2f}"
+    return f"{result['mean']:.2f} [{result['low']:.2f}, {result['high']:.2f}]"
 
 
 def pairs(results: dict[str, Any]) -> str:
@@ -115,9 +115,9 @@ def pairs(results: dict[str, Any]) -> str:
     titles = {name: case["systems"][name]["title"] for case in cases for name in case["systems"]}
     rows = [["seconds", *(titles[name] for name in names)]]
     for case in cases:
-        found = case["systems"]
-        rounds = max(len(each["seconds"]) for each in found.values())
-        best = [f"{min(found[name]['seconds']):.2f}" if name in found else "–" for name in names]
+        result = case["systems"]
+        rounds = max(len(each["seconds"]) for each in result.values())
+        best = [f"{min(result[name]['seconds']):.2f}" if name in result else "–" for name in names]
         rows.append([f"{case['title']} (best of {rounds})", *best])
     return f"{results['machine']['processor']}, {results['threads']} threads, 384 dimensions.\n\n{grid(rows)}"
 
@@ -126,8 +126,8 @@ def postprocess(results: dict[str, Any]) -> str:
     """One row per method: Spearman with its interval on each set."""
     sets = list(next(iter(results["methods"].values())))
     rows = [["Spearman, points", *sets]]
-    for name, found in results["methods"].items():
-        cells = [f"{one['spearman']:.2f} [{one['low']:.1f}, {one['high']:.1f}]" for one in found.values()]
+    for name, result in results["methods"].items():
+        cells = [f"{one['spearman']:.2f} [{one['low']:.1f}, {one['high']:.1f}]" for one in result.values()]
         rows.append([name, *cells])
     return grid(rows)
 
@@ -154,8 +154,8 @@ def index_recall(results: dict[str, Any]) -> str:
     """One row per kind of query: recall by setting. Times are left out: the machine was busy."""
     rows = [["recall@10 of queries", "as texts", "as vectors", "as texts, `recall=0.99`", "as vectors"]]
     for kind, settings in results["kinds"].items():
-        found = [settings[name] for name in ("default", "recall=0.99")]
-        cells = [f"{each[by]:.3f}" for each in found for by in ("recall_by_text", "recall_by_vector")]
+        result = [settings[name] for name in ("default", "recall=0.99")]
+        cells = [f"{each[by]:.3f}" for each in result for by in ("recall_by_text", "recall_by_vector")]
         rows.append([kind, *cells])
     claimed = "; ".join(f"{recall:.3f} for questions {kind}" for kind, recall in results["claimed"].items())
     return f"{results['title']}:\n\n{grid(rows)}\n\n`stats` reports for a search without `recall`: {claimed}."
@@ -180,15 +180,15 @@ def _index_row(each: dict[str, Any]) -> list[str]:
 def few_shot(results: dict[str, Any]) -> str:
     """One row per model: accuracy of the head alone and after tuning, for each sample."""
     rows = [["accuracy, %", "head alone", "tuned", "gain", "seconds", "tuned"]]
-    for name, found in results["models"].items():
+    for name, result in results["models"].items():
         row, seconds = [name], []
         for way in ("head", "tuned"):
-            points = [100 * each["accuracy"] for each in found[way]]
+            points = [100 * each["accuracy"] for each in result[way]]
             row.append(f"{sum(points) / len(points):.1f} ({', '.join(f'{point:.1f}' for point in points)})")
-            seconds.append(f"{max(each['seconds'] for each in found[way]):.0f}")
+            seconds.append(f"{max(each['seconds'] for each in result[way]):.0f}")
         gains = [
             100 * (tuned["accuracy"] - head["accuracy"])
-            for head, tuned in zip(found["head"], found["tuned"], strict=True)
+            for head, tuned in zip(result["head"], result["tuned"], strict=True)
         ]
         rows.append([*row, f"{sum(gains) / len(gains):+.1f}", *seconds])
     head = (
@@ -213,9 +213,9 @@ def serve(results: dict[str, Any]) -> str:
     ]
     titles = {"st-fastapi": "sentence-transformers behind FastAPI", "infinity": "infinity-emb"}
     for name, each in results["systems"].items():
-        crowd, beside = each["64_clients"], each["single_beside_large"]
-        row = [f"{each['one_client']['p50_ms']:.1f}", f"{crowd['per_second']:.0f}", f"{crowd['p50_ms']:.0f}"]
-        rows.append([titles.get(name, name), *row, f"{crowd['p99_ms']:.0f}", f"{beside['p95_ms']:.0f}"])
+        many, mixed = each["64_clients"], each["single_beside_large"]
+        row = [f"{each['one_client']['p50_ms']:.1f}", f"{many['per_second']:.0f}", f"{many['p50_ms']:.0f}"]
+        rows.append([titles.get(name, name), *row, f"{many['p99_ms']:.0f}", f"{mixed['p95_ms']:.0f}"])
     ours, ratios = results["systems"]["gemel"], results["ratios"]
     bad, killed = ours["bad_clients"], ours["killed"]
     memory = bad["memory_mb"]
@@ -234,33 +234,33 @@ def serve(results: dict[str, Any]) -> str:
 
 def scale(results: dict[str, Any]) -> str:
     """The overhead of Ray, of a killed process, and of an index in a bucket."""
-    found, count = results["results"], results["count"]
+    result, count = results["results"], results["count"]
     rows = [["", "one process, s", "on Ray, s", "overhead"]]
     for name, label in (
         ("encode", f"encode {count:,} texts"),
         ("pairs", f"best 10,000 pairs of {count:,} vectors"),
     ):
-        each = found[name]
+        each = result[name]
         rows.append(
             [label, f"{min(each['alone']):.1f}", f"{min(each['ray']):.1f}", f"{each['overhead']:+.1%}"]
         )
     kills = [["killed after a third", "seconds", "lost", "repeated tasks"]]
-    for name, each in found["kills"].items():
+    for name, each in result["kills"].items():
         lost = f"{each['lost']:.1f}" if "lost" in each else "–"
         kills.append([name, f"{each['seconds']:.1f}", lost, str(each["retries"])])
-    store = found["s3"]
+    store = result["s3"]
     locations = [["ms", "search p50", "p99", "write one", "open and first search"]]
     keys = ("search_p50_ms", "search_p99_ms", "write_one_p50_ms", "open_and_first_search_ms")
     locations += [[name, *(f"{store[name][key]:.1f}" for key in keys)] for name in ("folder", "s3")]
     return "\n\n".join(
         (
             f"{results['machine']['processor']}, two cores in total: a running cluster compared with one process "
-            f"with two threads, best of {len(found['encode']['alone'])}. With a cluster started for the command, "
-            f"encoding took {found['encode']['with_its_own_cluster']:.1f} s.",
+            f"with two threads, best of {len(result['encode']['alone'])}. With a cluster started for the command, "
+            f"encoding took {result['encode']['with_its_own_cluster']:.1f} s.",
             grid(rows),
             'Two nodes of one core each; "lost" is the additional time compared with the run without a kill, negative '
             "where it is below the noise of the machine. A killed node takes its core with it: if one core does half "
-            f"the work of two, that alone costs {found['kills']['node']['lost_with_its_core']:.0f} s.",
+            f"the work of two, that alone costs {result['kills']['node']['lost_with_its_core']:.0f} s.",
             grid(kills),
             f"An index of {store['rows']:,} rows, one query at a time; the processes of the store run "
             "on the same machine.",
@@ -287,8 +287,8 @@ def put(page: str, name: str, block: str) -> str:
     """The page with the block between its markers."""
     start, end = f"<!-- {name} -->", f"<!-- /{name} -->"
     before, _, rest = page.partition(start)
-    _, found, after = rest.partition(end)
-    if not found:
+    _, result, after = rest.partition(end)
+    if not result:
         raise SystemExit(f"no markers {start} and {end}")
     return f"{before}{start}\n{block}\n{end}{after}"
 

@@ -51,7 +51,7 @@ _SEARCH = (*_OURS, "faiss", "sentence-transformers")
 
 
 def cases(*, quick: bool) -> list[Case]:
-    """`quick`: the same with few rows, to see that all of it works."""
+    """`quick`: the same with few rows, to check that everything works."""
     ten, fifty, most = (500, 1000, 3000) if quick else (10_000, 50_000, 200_000)
     many, queries = (5000, 100) if quick else (1_000_000, 1000)
     k, near = {"k": 1000}, {"min_score": 0.75}

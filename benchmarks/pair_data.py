@@ -12,23 +12,23 @@ from texts import distinct, read_tsv
 DIM = 384
 A_CLUSTER = 20  # rows of a cluster, on average
 SPREAD = (
-    0.8  # length of the noise around a centre of length 1: rows of one cluster have a cosine of about 0.6
+    0.8  # length of the noise around a center of length 1: rows of one cluster have a cosine of about 0.6
 )
 _BLOCK = 50_000
 
 
 def clustered(count: int, folder: Path, *, seed: int = 0) -> Path:
-    """Random unit vectors in clusters. The same centres for every seed, so that queries have near rows."""
+    """Random unit vectors in clusters. The same centers for every seed, so that queries have near rows."""
     path = folder / f"clustered-{count}-{seed}.npy"
     if not path.exists():
-        centres = _unit(np.random.default_rng(1).normal(size=(50_000, DIM)).astype(np.float32))
-        centres = centres[: max(1, count // A_CLUSTER)]
+        centers = _unit(np.random.default_rng(1).normal(size=(50_000, DIM)).astype(np.float32))
+        centers = centers[: max(1, count // A_CLUSTER)]
         generator = np.random.default_rng((seed, count))
         out = np.lib.format.open_memmap(path.with_suffix(".part"), "w+", np.float32, (count, DIM))
         for start in range(0, count, _BLOCK):
             size = min(_BLOCK, count - start)
             noise = generator.normal(size=(size, DIM)).astype(np.float32) * (SPREAD / DIM**0.5)
-            out[start : start + size] = _unit(centres[generator.integers(0, len(centres), size)] + noise)
+            out[start : start + size] = _unit(centers[generator.integers(0, len(centers), size)] + noise)
         out.flush()
         path.with_suffix(".part").rename(path)
     return path

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pair_data
-from asked import WORK, comparison, environments_of, result_file
+from comparison_flags import WORK, comparison, environments_of, result_file
 from machine import describe
 from pair_cases import LIMITS, SYSTEMS, Case, cases
 from workers import Worker, attempt, say, surroundings
@@ -45,19 +45,21 @@ class Run:
             return {"title": case.title, "skipped": "the data is not here"}
         say(case.title)
         workers: dict[str, Worker] = {}
-        found: dict[str, dict[str, Any]] = {
+        actual: dict[str, dict[str, Any]] = {
             name: {"title": SYSTEMS[name].title, "seconds": []} for name in case.systems
         }
         try:
             for name in case.systems:
-                attempt(found[name], lambda name=name: self._start(name, case, arrays, workers, found[name]))
+                attempt(
+                    actual[name], lambda name=name: self._start(name, case, arrays, workers, actual[name])
+                )
             for _ in range(1 if self._options.quick else min(self._options.rounds, case.rounds or 99)):
-                for name in [name for name in case.systems if not found[name].get("failed")]:
-                    attempt(found[name], lambda name=name: self._measure(case, workers[name], found[name]))
+                for name in [name for name in case.systems if not actual[name].get("failed")]:
+                    attempt(actual[name], lambda name=name: self._measure(case, workers[name], actual[name]))
         finally:
             for worker in workers.values():
                 worker.close()
-        return report(case, found)
+        return report(case, actual)
 
     def _arrays(self, case: Case) -> list[str] | None:
         if case.data == "captions":
@@ -92,10 +94,10 @@ class Run:
         say(f"  {entry['title']:32} {entry['seconds'][-1]:8.2f} s")
 
 
-def report(case: Case, found: dict[str, dict[str, Any]]) -> dict[str, Any]:
+def report(case: Case, actual: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """Best times, how each compares, and whether the answers agree with ours."""
-    ours = found["gemel"].get("answer", {})
-    for entry in found.values():
+    ours = actual["gemel"].get("answer", {})
+    for entry in actual.values():
         answer = entry.pop("answer", None)
         if not entry["seconds"]:
             continue
@@ -110,8 +112,8 @@ def report(case: Case, found: dict[str, dict[str, Any]]) -> dict[str, Any]:
                 len(set(a) & set(b)) / len(b) for a, b in zip(answer["index"], ours["index"], strict=True)
             ]
             entry["recall"] = sum(same) / len(same)
-    times = {name: entry["best"] for name, entry in found.items() if "best" in entry}
-    result: dict[str, Any] = {"title": case.title, "vectors": case.count, "ask": case.ask, "systems": found}
+    times = {name: entry["best"] for name, entry in actual.items() if "best" in entry}
+    result: dict[str, Any] = {"title": case.title, "vectors": case.count, "ask": case.ask, "systems": actual}
     for name in ("gemel", "gemel-float32"):
         if name in times:
             result[f"{name}_times_faster"] = {
@@ -142,15 +144,15 @@ def projection(result: dict[str, Any] | None) -> dict[str, Any] | None:
 def main(arguments: list[str] | None = None) -> None:
     options = parser().parse_args(arguments)
     wanted = options.only.split(",") if options.only else None
-    known = cases(quick=options.quick)
-    unknown = set(wanted or ()) - {case.name for case in known}
+    available = cases(quick=options.quick)
+    unknown = set(wanted or ()) - {case.name for case in available}
     if unknown:
         raise SystemExit(
-            f"unknown case {sorted(unknown)[0]!r}. Known: {', '.join(case.name for case in known)}"
+            f"unknown case {sorted(unknown)[0]!r}. Known: {', '.join(case.name for case in available)}"
         )
     run = Run(options)
     machine = describe()
-    results = {case.name: run.case(case) for case in known if not wanted or case.name in wanted}
+    results = {case.name: run.case(case) for case in available if not wanted or case.name in wanted}
     whole = {
         "made": datetime.now(UTC).isoformat(timespec="seconds"),
         "machine": machine,

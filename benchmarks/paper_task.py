@@ -1,4 +1,4 @@
-"""The task that Sentence-BERT opens with: the most similar pair of 10,000 sentences, from text to answer.
+"""The introductory task of the Sentence-BERT paper: the most similar pair of 10,000 sentences, from text to answer.
 
     python benchmarks/paper_task.py
 
@@ -28,12 +28,12 @@ COUNT, ROUNDS, THREADS = 10_000, 2, 2
 
 def sentences() -> list[str]:
     """The first `COUNT` distinct sentences of STSb."""
-    found: dict[str, None] = {}
+    actual: dict[str, None] = {}
     for part in ("train", "dev", "test"):
         with gzip.open(DATA / f"stsb-{part}.tsv.gz", "rt", encoding="utf-8", newline="") as stream:
             for row in csv.DictReader(stream, delimiter="\t", quoting=csv.QUOTE_NONE):
-                found |= dict.fromkeys((row["sentence1"], row["sentence2"]))
-    return list(found)[:COUNT]
+                actual |= dict.fromkeys((row["sentence1"], row["sentence2"]))
+    return list(actual)[:COUNT]
 
 
 def run(python: Path, system: str, model: str, file: Path) -> dict[str, Any]:
@@ -65,7 +65,7 @@ def main() -> int:
             for system, python in pythons.items():
                 rounds[system].append(run(python, system, model, file))
                 print(system, rounds[system][-1], flush=True)
-    best = {name: min(each["encode"] + each["pairs"] for each in found) for name, found in rounds.items()}
+    best = {name: min(each["encode"] + each["pairs"] for each in actual) for name, actual in rounds.items()}
     print(
         f"gemel {best['gemel']:.2f} s, sentence-transformers {best['st']:.2f} s: {best['st'] / best['gemel']:.2f} x"
     )

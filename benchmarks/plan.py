@@ -1,10 +1,10 @@
-"""What `gemel plan` knows of an index: its building, its bytes, its memory, its answers, at three sizes.
+"""Measurements of an index for `gemel plan`: build time, size on disk, memory and queries, at three sizes.
 
     python benchmarks/plan.py              50,000, 100,000 and 200,000 real sentences
     python benchmarks/plan.py --quick      5,000 and 10,000, no results file
 
-Each size is a process of its own on one core. The time that counts is that of the processor, not that of the clock: it
-moves less when others use the machine, and threads that wait for one another do not count as work. Then
+Each size is its own process on one core. The measure is processor time, not wall-clock time: it
+varies less when others use the machine, and waiting threads do not count as work. Then
 benchmarks/plan_fit.py makes the constants of `gemel plan`, and tools/docs/scale_page.py the tables of its page.
 """
 
@@ -32,10 +32,10 @@ from machine import describe
 HERE = Path(__file__).parent
 SIZES = (50_000, 100_000, 200_000)
 QUERIES = 300
-LOOKS = 200  # for ids that are not there: a write does so twice, for all ids of its block
-CENTRES, ROWS = 500, 5_000
-BLOCK = 2048  # documents a commit: what `gemel index add` takes
-sys.path.append(str(HERE / "peers"))  # the reader of this process's memory is the workers'
+LOOKS = 200  # look-ups of ids that do not exist: a write does so twice, for all ids of its block
+CENTERS, ROWS = 500, 5_000
+BLOCK = 2048  # documents per commit, as in `gemel index add`
+sys.path.append(str(HERE / "peers"))  # memory_mb of the workers
 
 
 def timed(work: Callable[[], Any]) -> dict[str, float]:
@@ -50,7 +50,7 @@ def timed(work: Callable[[], Any]) -> dict[str, float]:
 
 
 def inside(options: argparse.Namespace) -> None:
-    """The child that builds, or the one that only asks. Prints one JSON object."""
+    """The child that builds, or the one that only queries. Prints one JSON object."""
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     import gemel
@@ -60,7 +60,9 @@ def inside(options: argparse.Namespace) -> None:
     new: dict[str, Any] = {"dim": vectors.shape[1], "fields": {"tag": "int"}, "create": True}
     index = gemel.open_index(options.folder, **({"create": False} if options.ask else new))
     print(
-        json.dumps(_asked(index, vectors, options) if options.ask else _built(index, vectors, texts, options))
+        json.dumps(
+            _queried(index, vectors, options) if options.ask else _built(index, vectors, texts, options)
+        )
     )
 
 
@@ -94,12 +96,12 @@ def _built(index: Any, vectors: np.ndarray, texts: list[str], options: argparse.
 
 
 def _manifest(folder: str) -> int:
-    """Of the newest version: it names every fragment, and each commit writes one."""
+    """The manifest of the newest version: it names every fragment, and each commit writes one."""
     newest = max(Path(folder).rglob("*.manifest"), key=lambda file: file.stat().st_mtime)
     return newest.stat().st_size
 
 
-def _asked(index: Any, vectors: np.ndarray, options: argparse.Namespace) -> dict[str, Any]:  # noqa: ANN401
+def _queried(index: Any, vectors: np.ndarray, options: argparse.Namespace) -> dict[str, Any]:  # noqa: ANN401
     from protocol import memory_mb
 
     queries = np.load(options.queries)[:QUERIES]
@@ -116,7 +118,7 @@ def _asked(index: Any, vectors: np.ndarray, options: argparse.Namespace) -> dict
             index.get([f"absent {number}"])
 
     ask()
-    rate = CENTRES * ROWS * vectors.shape[1] / _products(vectors)["cpu"]
+    rate = CENTERS * ROWS * vectors.shape[1] / _products(vectors)["cpu"]
     best = min((timed(ask) for _ in range(3)), key=lambda time: time["cpu"])
     return {
         "open": opened,
@@ -130,12 +132,12 @@ def _asked(index: Any, vectors: np.ndarray, options: argparse.Namespace) -> dict
 
 
 def _products(vectors: np.ndarray) -> dict[str, float]:
-    """Rows find the nearest of some centres: what k-means and filling lists consist of."""
+    """Rows find the nearest of some centers: what k-means and filling lists consist of."""
     import faiss
 
     faiss.omp_set_num_threads(1)
     flat = faiss.IndexFlatIP(vectors.shape[1])
-    flat.add(np.ascontiguousarray(vectors[:CENTRES]))
+    flat.add(np.ascontiguousarray(vectors[:CENTERS]))
     rows = np.ascontiguousarray(vectors[-ROWS:])
     return min((timed(lambda: flat.search(rows, 1)) for _ in range(3)), key=lambda time: time["cpu"])
 
@@ -145,12 +147,12 @@ def measure(count: int, data: index_data.Data) -> dict[str, Any]:
         folder = Path(scratch) / "index"
         command = [sys.executable, __file__, "--inside", str(count), "--folder", str(folder)]
         command += ["--vectors", str(data.corpus), "--queries", str(data.queries), "--texts", str(data.texts)]
-        found: dict[str, Any] = {"rows": count}
+        result: dict[str, Any] = {"rows": count}
         for part in ([], ["--ask"]):
             done = subprocess.run([*command, *part], stdout=subprocess.PIPE, text=True, check=True)
-            found |= json.loads(done.stdout.splitlines()[-1])
+            result |= json.loads(done.stdout.splitlines()[-1])
         shutil.rmtree(folder)
-    return found
+    return result
 
 
 def main() -> int:

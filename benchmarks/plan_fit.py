@@ -23,8 +23,8 @@ LISTS = re.compile(r"IVF(\d+),(?:PQ(\d+)x4fs|SQ8) \((\d+) lists asked\)")
 
 
 def read(name: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
-    return found
+    result: dict[str, Any] = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+    return result
 
 
 def used(time: dict[str, float]) -> float:
@@ -35,34 +35,34 @@ def used(time: dict[str, float]) -> float:
 def encoding() -> dict[str, float]:
     """Best rounds of seconds are faster than runs of minutes on the same machine: float32 lies between the two.
 
-    int8 is so many times as fast as float32 as it was in turns with it.
+    The ratio of int8 to float32 is that of the interleaved runs.
     """
-    short, found = _short_rounds(), read("scale")
-    from gemel.texts.plan_costs import PlanQuestion
+    short, result = _short_rounds(), read("scale")
+    from gemel.texts.plan import PlanQuestion
 
-    work = found["count"] * PlanQuestion(texts=found["count"]).flop(found["mean_tokens"])
-    long = work / (2 * min(found["results"]["encode"]["alone"]))
+    work = result["count"] * PlanQuestion(texts=result["count"]).flop(result["mean_tokens"])
+    long = work / (2 * min(result["results"]["encode"]["alone"]))
     sustained = math.sqrt(long / short["float32"])
     return {name: rate * sustained for name, rate in short.items()}
 
 
 def _short_rounds() -> dict[str, float]:
-    found = read("encode-10000")
-    work = found["texts"]["stsb-10000"]["gflop_distinct"] * 1e9
+    result = read("encode-10000")
+    work = result["texts"]["stsb-10000"]["gflop_distinct"] * 1e9
     systems = {"float32": "gemel", "int8": "gemel-int8"}
     times = {
-        name: min(found["systems"][system]["rates"]["stsb-10000"]["seconds"])
+        name: min(result["systems"][system]["rates"]["stsb-10000"]["seconds"])
         for name, system in systems.items()
     }
-    return {name: work / (seconds * found["threads"]) for name, seconds in times.items()}
+    return {name: work / (seconds * result["threads"]) for name, seconds in times.items()}
 
 
 def scanning() -> dict[str, float]:
-    found = read("pairs")
-    cores, dim = found["threads"], 384
+    result = read("pairs")
+    cores, dim = result["threads"], 384
 
     def seconds(case: str, system: str = "gemel") -> float:
-        return found["cases"][case]["systems"][system]["best"] * cores
+        return result["cases"][case]["systems"][system]["best"] * cores
 
     triangle = 50_000 * 49_999 / 2 * dim
     small, large = (seconds(case) / 1000 for case in ("search-50k", "search-1m"))
@@ -75,18 +75,18 @@ def scanning() -> dict[str, float]:
 
 
 def indexing() -> dict[str, float]:
-    from gemel.texts.plan_costs import ROUNDS, TRAINED_ON
+    from gemel.texts.plan import ROUNDS, TRAINED_ON
 
-    found = read("plan")
-    dim, block = found["dim"], found["block"]
-    first, second, third = found["sizes"]
+    result = read("plan")
+    dim, block = result["dim"], result["block"]
+    first, second, third = result["sizes"]
     rows = second["rows"] - first["rows"]
 
     def layout(at: dict[str, Any]) -> tuple[int, float, float]:
         lists, codes, visited = LISTS.fullmatch(at["layout"]).groups()
         return int(lists), int(codes) / 2 if codes else dim, at["rows"] / int(lists) * int(visited)
 
-    rate = max(at["list_products"] for at in found["sizes"])
+    rate = max(at["list_products"] for at in result["sizes"])
     look = (used(third["look"]) - used(first["look"])) / third["looks"] / (third["rows"] - first["rows"])
     write, build, code = [], [], layout(first)[1]
     for at in (first, second):

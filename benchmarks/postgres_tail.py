@@ -1,8 +1,8 @@
-"""What rows outside the graph cost on PostgreSQL: decision record 13 rests on these figures.
+"""What rows outside the graph cost on PostgreSQL: the numbers of decision record 13.
 
     python benchmarks/postgres_tail.py "postgresql://user@host/db#name" --corpus vectors.npy --queries queries.npy
 
-The index must not exist; it stays for a second look. Server time is the processor time of the session's process, read
+The index must not exist; it is not deleted afterwards. Server time is the processor time of the session's process, read
 from /proc, so the server has to be on this machine; other work on it then matters little.
 """
 
@@ -18,25 +18,24 @@ from typing import Any
 import numpy as np
 
 from gemel.index.port import Header, PassageRows
-from gemel.index.postgres.store import PostgresStore
-from gemel.index.postgres.table import PostgresTable
+from gemel.index.postgres.store import PostgresStore, PostgresTable
 
 TAILS = (0, 1000, 5000, 20_000)
 TICK_MS = 10.0
 
 
 def main() -> None:
-    """Load, build, ask with growing tails, then put 1,000 rows into the graph itself."""
+    """Load, build, query with growing tails, then insert 1,000 rows into the graph itself."""
     options = _parser().parse_args()
     corpus, queries = np.load(options.corpus).astype(np.float32), np.load(options.queries).astype(np.float32)
-    place = PostgresStore(options.place)
-    table = place.create(Header(corpus.shape[1], {}, {}))
-    found: dict[str, Any] = {"rows": len(corpus)}
-    found["load_s"] = _timed(lambda: _write(table, corpus, "row"))
-    found["build_and_tune_s"] = _timed(table.compact)
+    store = PostgresStore(options.location)
+    table = store.create(Header(corpus.shape[1], {}, {}))
+    result: dict[str, Any] = {"rows": len(corpus)}
+    result["load_s"] = _timed(lambda: _write(table, corpus, "row"))
+    result["build_and_tune_s"] = _timed(table.compact)
     stats = table.stats()
-    found |= {"layout": stats.layout, "recall": stats.recall, "bytes": stats.bytes}
-    found["exact_ms"] = _server_ms(table, queries[:10], exact=True)
+    result |= {"layout": stats.layout, "recall": stats.recall, "bytes": stats.bytes}
+    result["exact_ms"] = _server_ms(table, queries[:10], exact=True)
     size = 0
     for tail in TAILS:
         if tail > size:
@@ -44,17 +43,17 @@ def main() -> None:
             noise /= np.linalg.norm(noise, axis=1, keepdims=True)
             _write(table, noise, f"tail{tail}")
             size = tail
-        found[f"graph_and_tail_{tail}_ms"] = _server_ms(table, queries)
-    found["1000_rows_into_the_tail_s"] = _timed(lambda: _write(table, corpus[:1000], "again"))
-    found["1000_rows_into_the_graph_s"] = _into_the_graph(table)
-    json.dump(found, sys.stdout, indent=2)
+        result[f"graph_and_tail_{tail}_ms"] = _server_ms(table, queries)
+    result["1000_rows_into_the_tail_s"] = _timed(lambda: _write(table, corpus[:1000], "again"))
+    result["1000_rows_into_the_graph_s"] = _into_the_graph(table)
+    json.dump(result, sys.stdout, indent=2)
     table.close()
-    place.close()
+    store.close()
 
 
 def _parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    made.add_argument("place")
+    made.add_argument("location")
     made.add_argument("--corpus", type=Path, required=True)
     made.add_argument("--queries", type=Path, required=True)
     return made
@@ -64,7 +63,7 @@ def _write(table: PostgresTable, vectors: np.ndarray[Any, Any], name: str) -> No
     for start in range(0, len(vectors), 2048):
         block = vectors[start : start + 2048]
         n = len(block)
-        ids = [f"{name}-{start + place}" for place in range(n)]
+        ids = [f"{name}-{start + number}" for number in range(n)]
         table.write(
             PassageRows(ids, np.zeros(n, np.int32), ["a short text"] * n, ["d"] * n, block), replace=False
         )
@@ -85,14 +84,14 @@ def _used_ms(process: int) -> float:
 
 
 def _into_the_graph(table: PostgresTable) -> float:
-    """The first 1,000 rows out and, with their old numbers, in again: so the graph takes them at once."""
+    """Delete the first 1,000 rows and insert them again with their old numbers, directly into the graph."""
     name = f'gemel."{table.relation}"'
 
     def work(connection: Any) -> float:  # noqa: ANN401
-        connection.execute(f"CREATE TEMP TABLE held AS SELECT * FROM {name} WHERE number <= 1000")
+        connection.execute(f"CREATE TEMP TABLE first_rows AS SELECT * FROM {name} WHERE number <= 1000")
         connection.execute(f"DELETE FROM {name} WHERE number <= 1000")
         return _timed(
-            lambda: connection.execute(f"INSERT INTO {name} OVERRIDING SYSTEM VALUE SELECT * FROM held")
+            lambda: connection.execute(f"INSERT INTO {name} OVERRIDING SYSTEM VALUE SELECT * FROM first_rows")
         )
 
     return table._server.read(work)

@@ -2,7 +2,7 @@
 
     python benchmarks/postprocess.py
 
-Results: results/postprocess.json. The flow's defaults were chosen with STSb-test in view.
+Results: results/postprocess.json. The defaults of the flow were chosen on STSb-test.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ METHODS: dict[str, tuple[str, Settings]] = {
 
 
 def scores(folder: Path) -> dict[str, Any]:
-    found = {}
+    actual = {}
     for name in SETS:
         [result] = gemel.evaluate(folder, task="sts", data=SHARED / "data" / "sts" / f"{name}.tsv.gz")
         main = result.values["spearman"]
-        found[name] = {"spearman": main.value, "low": main.low, "high": main.high}
-    return found
+        actual[name] = {"spearman": main.value, "low": main.low, "high": main.high}
+    return actual
 
 
 def main() -> int:
@@ -44,14 +44,14 @@ def main() -> int:
     texts = [
         row.text for column in ("sentence1", "sentence2") for row in read_rows(str(train), text_column=column)
     ]
-    found = {"as it is": scores(weights)}
+    actual = {"as it is": scores(weights)}
     for title, (method, settings) in METHODS.items():
         with tempfile.TemporaryDirectory() as work:
             out = Path(work) / "model"
             save_postprocessed(gemel.load(weights), texts, out, method=method, settings=settings)
-            found[title] = scores(out)
-        print(title, {name: round(each["spearman"], 2) for name, each in found[title].items()}, flush=True)
-    content = {"machine": describe(), "model": weights.name, "texts": len(texts), "methods": found}
+            actual[title] = scores(out)
+        print(title, {name: round(each["spearman"], 2) for name, each in actual[title].items()}, flush=True)
+    content = {"machine": describe(), "model": weights.name, "texts": len(texts), "methods": actual}
     (HERE / "results" / "postprocess.json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     return 0
 

@@ -4,7 +4,7 @@
     python benchmarks/recipes.py --work FOLDER --only nli   one
     python benchmarks/recipes.py --work FOLDER --score      no training: score the models that are there
 
-A model that is in the folder already is not trained again; a run that was cut off goes on. The results are in
+An existing model in the folder is not trained again; an interrupted run is resumed. The results are in
 results/recipes.json.
 """
 
@@ -83,7 +83,7 @@ def arguments() -> argparse.Namespace:
 
 
 def command(recipe: Recipe, options: argparse.Namespace) -> list[str]:
-    """What a user types, but for the folders."""
+    """What a user types, except for the folders."""
     start = options.weights / recipe.start
     files = [str(options.data / f"{name}.tsv.gz") for name in recipe.data]
     dev = str(options.data / "sts" / "stsb-dev.tsv.gz")
@@ -99,7 +99,7 @@ def train(recipe: Recipe, options: argparse.Namespace) -> None:
     if (out / "README.md").exists():  # the last file that a run writes
         return
     resumed = ["--resume"] if (out / "training").exists() else []
-    # Seven of STSb's development pairs stand in its training set, as published: the doctor says so.
+    # Seven of STSb's development pairs are in its training set, as published: the doctor reports it.
     subprocess.run(
         [
             sys.executable,
@@ -130,17 +130,17 @@ def measure(recipe: Recipe, options: argparse.Namespace) -> dict[str, Any]:
     lines = [json.loads(line) for line in (folder / "training" / "metrics.jsonl").open(encoding="utf-8")]
     end = next(line for line in reversed(lines) if line["kind"] == "end")
     kept = ("steps", "best_step", "untrained", "score", "texts", "seconds")
-    said = " ".join(["gemel", *command(recipe, options)])
-    for place, short in ((options.data, "data"), (options.weights, "weights"), (options.work, "models")):
-        said = said.replace(str(place), short)
-    return {"command": said, **{name: end.get(name) for name in kept}, "sts": scores}
+    shown = " ".join(["gemel", *command(recipe, options)])
+    for location, short in ((options.data, "data"), (options.weights, "weights"), (options.work, "models")):
+        shown = shown.replace(str(location), short)
+    return {"command": shown, **{name: end.get(name) for name in kept}, "sts": scores}
 
 
 def main() -> int:
     options = arguments()
     wanted = options.only.split(",") if options.only else [recipe.name for recipe in RECIPES]
     options.work.mkdir(parents=True, exist_ok=True)
-    found = json.loads(options.out.read_text())["recipes"] if options.out.exists() else {}
+    actual = json.loads(options.out.read_text())["recipes"] if options.out.exists() else {}
     for recipe in RECIPES:
         if recipe.name not in wanted:
             continue
@@ -148,12 +148,12 @@ def main() -> int:
             train(recipe, options)
         if not (options.work / recipe.name / "README.md").exists():
             continue
-        found[recipe.name] = measure(recipe, options)
+        actual[recipe.name] = measure(recipe, options)
         print(
             recipe.name,
-            json.dumps({k: round(v["spearman"], 2) for k, v in found[recipe.name]["sts"].items()}),
+            json.dumps({k: round(v["spearman"], 2) for k, v in actual[recipe.name]["sts"].items()}),
         )
-        content = {"machine": describe(), "recipes": found}
+        content = {"machine": describe(), "recipes": actual}
         options.out.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     return 0
 

@@ -1,4 +1,4 @@
-"""One run of the benchmark: start all workers, then let them take turns."""
+"""One run of the benchmark: start all workers, then run them in turns."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Settings:
 
 
 class Run:
-    """Holds the results while they grow. The parts of `measure` are its methods, in their order."""
+    """Collects the results. The parts of `measure` are its methods, in order."""
 
     def __init__(self, settings: Settings) -> None:
         self._s = settings
@@ -99,7 +99,8 @@ class Run:
         texts = read_texts(self._s.data, tokens, MAX_LENGTH, self._s.documents)
         say(f"texts: {texts.source}")
         sets = {
-            name: found[: QUICK.get(name)] if self._s.quick else found for name, found in texts.sets.items()
+            name: result[: QUICK.get(name)] if self._s.quick else result
+            for name, result in texts.sets.items()
         }
         shape = read_shape(self._folder)
         for name in self._s.sets:
@@ -119,21 +120,21 @@ class Run:
         return [name for name in self._s.sets if name in system.sets]
 
     def _tune(self) -> None:
-        """Batch size per system and set, from a few texts; for ours, which has none, a warm-up."""
+        """Batch size per system and set, from a few texts; a warm-up for gemel, which has none."""
         for system in self._crew.running():
             for name in self._sets_of(system):
                 # 32 documents of 256 tokens are 8,192 tokens already: here fewer may be better, not more
                 batches = (8, 32) if name == LONG and system.batches else system.batches
-                found = self._crew.ask(
+                result = self._crew.ask(
                     system.name,
                     "tune",
                     set=name,
                     texts=32 if name == LONG else 384,
                     batches=batches or [None],
                 )
-                if found is None:
+                if result is None:
                     break
-                self._crew.report[system.name]["batch"][name] = found
+                self._crew.report[system.name]["batch"][name] = result
         say("batch sizes chosen")
 
     def _latency(self) -> None:
@@ -141,9 +142,9 @@ class Run:
             answer = self._crew.ask(system.name, "latency", set="query") if system.latency else None
             if answer is None:
                 continue
-            found = answer["milliseconds"]
-            p95 = statistics.quantiles(found, n=20)[18]
-            entry = {"p50": statistics.median(found), "p95": p95, "calls": len(found)}
+            result = answer["milliseconds"]
+            p95 = statistics.quantiles(result, n=20)[18]
+            entry = {"p50": statistics.median(result), "p95": p95, "calls": len(result)}
             self._crew.report[system.name]["latency_ms"] = entry
             say(f"{system.name}: one query {entry['p50']:.2f} ms")
 
@@ -175,7 +176,7 @@ class Run:
                     one(name)
 
     def _round(self, name: str) -> None:
-        """Every system once, one after the other, after a look at the matmul limit of the moment."""
+        """Every system once, one after the other, after measuring the current matmul limit."""
         counted = self._results["texts"][name]
         counted["rounds"] += 1
         self._limits.measure()
@@ -183,15 +184,15 @@ class Run:
             if name not in system.sets:
                 continue
             save = str(self._vectors(system.name, name)) if counted["rounds"] == 1 else None
-            found = self._crew.ask(system.name, "encode", set=name, save=save)
-            if found is None:
+            result = self._crew.ask(system.name, "encode", set=name, save=save)
+            if result is None:
                 continue
             entry = self._crew.report[system.name]
-            entry["peak_mb"] = found["peak_mb"]
+            entry["peak_mb"] = result["peak_mb"]
             rates = entry.setdefault("rates", {}).setdefault(name, {"seconds": []})
-            rates["seconds"].append(found["seconds"])
+            rates["seconds"].append(result["seconds"])
             rates["texts_per_second"] = counted["texts"] / min(rates["seconds"])
-            now = counted["texts"] / found["seconds"]
+            now = counted["texts"] / result["seconds"]
             say(f"{name} {counted['rounds']}  {system.name:24} {now:8.1f} texts/s")
 
     def _vectors(self, system: str, name: str) -> Path:
@@ -237,7 +238,7 @@ class Run:
 
 
 def find_model(model: str) -> Path:
-    """A folder as given, or the folder in gemel's cache of a model known by name."""
+    """A folder as given, or the folder in gemel's cache of a model given by name."""
     if (Path(model) / "config.json").exists():
         return Path(model).resolve()
     from gemel.checkpoint import sources

@@ -1,15 +1,15 @@
-"""A cluster against one machine, on the same two cores: what Ray costs, and what a kill costs.
+"""A cluster against one machine, on the same two cores: what Ray costs, and the cost of a kill.
 
     python benchmarks/scale.py                     everything; some half an hour
     python benchmarks/scale.py --only encode,kills
     python benchmarks/scale.py --quick             does everything work? few texts, no results file
 
 encode, pairs  with a cluster that runs already: from the connection to the last byte on disk, loading and starting of
-               workers included; beside it the same on one machine, in turns, best of the rounds. The start of a cluster
-               for one command is told separately.
+               workers included; compared with one machine, in turns, best of the rounds. The start of a cluster
+               for one command is reported separately.
 kills          two nodes of one core each on this machine; a worker, or a node, is killed -9 when a third of the rows is
                written. Lost is the time above a run in which nothing was killed. A node that is gone takes its core
-               along: what that alone costs is told as well.
+               with it: that cost is reported as well.
 s3             single queries to an index in a bucket and in a folder: scale_s3.py.
 """
 
@@ -40,7 +40,7 @@ sys.path.insert(0, str(HERE.parent / "tests" / "support"))  # the cluster that t
 from ray_cluster import RayCluster, until  # noqa: E402
 
 PARTS = ("encode", "kills", "pairs", "s3")
-GOAL = 0.15  # of the single machine's time
+GOAL = 0.15  # as a share of the time of a single machine
 
 
 def parser() -> argparse.ArgumentParser:
@@ -56,7 +56,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 class Job:
-    """`gemel VERB ...` in a process of its own, timed."""
+    """`gemel VERB ...` in its own process, timed."""
 
     def __init__(self, environment: dict[str, str], *arguments: object) -> None:
         self.started = time.perf_counter()
@@ -64,7 +64,7 @@ class Job:
         self.process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
 
     def seconds(self) -> float:
-        """Until it ended well."""
+        """Seconds until it ended successfully."""
         _, err = self.process.communicate()
         if self.process.returncode:
             raise SystemExit(f"scale: {' '.join(map(str, self.process.args))}: {err}")
@@ -72,7 +72,7 @@ class Job:
 
 
 def varied(many: int) -> list[str]:
-    """So many distinct texts of few: a number stands before each."""
+    """Many distinct texts from a few: a number is put before each."""
     sample = shipped()
     return list(
         islice((f"{number} {text}" if number else text for number in count() for text in sample), many)
@@ -80,11 +80,11 @@ def varied(many: int) -> list[str]:
 
 
 def mean_tokens(model: str, texts: list[str]) -> float:
-    """As the model reads them, its own two at the ends included."""
+    """As the model reads them, including the two special tokens."""
     from gemel import load
 
-    found = load(model).tokenizer.content(texts)
-    return round(2 + sum(map(len, found)) / len(texts), 2)
+    result = load(model).tokenizer.content(texts)
+    return round(2 + sum(map(len, result)) / len(texts), 2)
 
 
 class Bench:
@@ -101,15 +101,19 @@ class Bench:
         """One machine with two threads; a running cluster of one node with two cores; a cluster for one command."""
         alone: list[float] = []
         ray: list[float] = []
-        asked = ("encode", self.source, "--model", self.options.model, "-o")
+        encode_arguments = ("encode", self.source, "--model", self.options.model, "-o")
         with RayCluster(cores=2) as cluster:
             on = ("--on", f"ray://{cluster.address}")
             for _ in range(self.options.rounds):
-                alone.append(Job(cluster.environment, *asked, self.out(), "--threads", 2).seconds())
-                ray.append(Job(cluster.environment, *asked, self.out(), *on).seconds())
+                alone.append(
+                    Job(cluster.environment, *encode_arguments, self.out(), "--threads", 2).seconds()
+                )
+                ray.append(Job(cluster.environment, *encode_arguments, self.out(), *on).seconds())
                 say(f"  encode: alone {alone[-1]:.1f} s, on Ray {ray[-1]:.1f} s")
         with tempfile.TemporaryDirectory(prefix="gr-", dir="/tmp") as short:
-            started = Job(os.environ | {"RAY_TMPDIR": short}, *asked, self.out(), "--on", "ray").seconds()
+            started = Job(
+                os.environ | {"RAY_TMPDIR": short}, *encode_arguments, self.out(), "--on", "ray"
+            ).seconds()
         return compared(alone, ray) | {"goal": GOAL, "with_its_own_cluster": round(started, 2)}
 
     def pairs(self) -> dict[str, Any]:
@@ -134,18 +138,18 @@ class Bench:
 
     def kills(self) -> dict[str, Any]:
         """Two nodes of one core each: nothing killed, a worker killed, a node killed."""
-        found: dict[str, Any] = {}
+        result: dict[str, Any] = {}
         with RayCluster(cores=1) as cluster:
             for kind in ("nothing", "worker", "node"):
                 node = cluster.nodes[1] if len(cluster.nodes) > 1 else cluster.add_node(cores=1)
-                found[kind] = self._killed(cluster, node, kind)
-                say(f"  killed {kind}: {found[kind]['seconds']:.1f} s")
-        calm = found["nothing"]["seconds"]
+                result[kind] = self._killed(cluster, node, kind)
+                say(f"  killed {kind}: {result[kind]['seconds']:.1f} s")
+        calm = result["nothing"]["seconds"]
         for kind in ("worker", "node"):
-            found[kind]["lost"] = round(found[kind]["seconds"] - calm, 2)
-        left = calm - found["node"]["killed_after"]
-        found["node"]["lost_with_its_core"] = round(max(left, 0.0), 2)
-        return found
+            result[kind]["lost"] = round(result[kind]["seconds"] - calm, 2)
+        left = calm - result["node"]["killed_after"]
+        result["node"]["lost_with_its_core"] = round(max(left, 0.0), 2)
+        return result
 
     def _killed(self, cluster: RayCluster, node: subprocess.Popen[bytes], kind: str) -> dict[str, Any]:
         out, summary = self.out(), self.folder / "summary.json"
@@ -200,12 +204,12 @@ def main(arguments: list[str] | None = None) -> None:
     options = parser().parse_args(arguments)
     if options.quick:
         options.count, options.rounds = min(options.count, 20_000), 1
-    machine, found = describe(), {}
-    with tempfile.TemporaryDirectory(prefix="gemel-scale-") as place:
-        bench = Bench(options, Path(place))
+    machine, result = describe(), {}
+    with tempfile.TemporaryDirectory(prefix="gemel-scale-") as temporary:
+        bench = Bench(options, Path(temporary))
         for part in options.only.split(","):
             say(part)
-            found[part] = getattr(bench, part)()
+            result[part] = getattr(bench, part)()
     made = datetime.now(UTC).isoformat(timespec="seconds")
     whole = {
         "made": made,
@@ -213,12 +217,12 @@ def main(arguments: list[str] | None = None) -> None:
         "count": options.count,
         "model": options.model,
         "mean_tokens": mean_tokens(options.model, varied(options.count)),
-        "results": found,
+        "results": result,
     }
     out = options.out or (None if options.quick else HERE / "results" / "scale.json")
     if out:
         out.write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
-    print(json.dumps(found, indent=1))
+    print(json.dumps(result, indent=1))
 
 
 if __name__ == "__main__":

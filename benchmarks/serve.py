@@ -1,4 +1,4 @@
-"""The server under load, beside other servers of the same model, the offline encoder, and bad clients.
+"""The server under load, compared with other servers of the same model and the offline encoder, and with bad clients.
 
     python benchmarks/serve.py                      everything, about twenty minutes; ten of them with bad clients
     python benchmarks/serve.py --only gemel         without the peers
@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import gemel
-from asked import WORK, comparison, environments_of, result_file
+from comparison_flags import WORK, comparison, environments_of, result_file
 from crew import without_paths
 from environments import InstallError
 from machine import describe
@@ -35,7 +35,7 @@ from workers import say, surroundings
 SYSTEMS = ("gemel", "st-fastapi", "infinity")
 CLIENTS, LARGE = 64, 1000
 TARGETS = {"throughput_of_offline": 0.80, "mixed_p95_ratio": 3.0}
-# A fresh process, so that nothing of this one is in the way. The best of three rounds.
+# A fresh process, so that this one does not interfere. The best of three rounds.
 _OFFLINE = """
 import json, sys, time, gemel
 model = gemel.load(sys.argv[1]); texts = json.load(sys.stdin); threads = int(sys.argv[2])
@@ -57,7 +57,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def measure(server: Server, texts: list[str], seconds: float) -> dict[str, Any]:
-    """One server: one client, 64 clients, and single queries beside requests of 1,000 texts."""
+    """One server: one client, 64 clients, and single queries alongside requests of 1,000 texts."""
     singles(server.port, server.model, texts[:200] * 100, clients=4, seconds=min(2.0, seconds))  # warm
     fresh = iter(f"{text} {n}" for n in range(10**6) for text in texts)  # no sentence is sent twice
     take = lambda count: [next(fresh) for _ in range(count)]  # noqa: E731
@@ -74,7 +74,7 @@ def measure(server: Server, texts: list[str], seconds: float) -> dict[str, Any]:
 
 
 def offline(model: Path, texts: list[str], threads: int) -> float:
-    """Texts a second of `model.encode`."""
+    """Texts per second of `model.encode`."""
     done = subprocess.run(
         [sys.executable, "-c", _OFFLINE, str(model), str(threads)],
         input=json.dumps(texts), capture_output=True, text=True, check=True,
@@ -89,10 +89,10 @@ def faults(
     """Bad clients, then kill -9; the texts are few, so that their vectors can be compared."""
     some = texts[:500]
     expected = model.encode(some, on_long="truncate")
-    found = {"bad_clients": bad_clients(server, some, expected, minutes=options.minutes)}
+    actual = {"bad_clients": bad_clients(server, some, expected, minutes=options.minutes)}
     seconds = 6.0 if options.quick else 30.0
-    found["killed"] = killed(server, some, expected, seconds=seconds, times=1 if options.quick else 3)
-    return found
+    actual["killed"] = killed(server, some, expected, seconds=seconds, times=1 if options.quick else 3)
+    return actual
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
@@ -102,8 +102,8 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     texts = data.sets[MANY][: 500 if options.quick else None]
     work = WORK / "work"
     work.mkdir(parents=True, exist_ok=True)
-    asked = environments_of(options)
-    environments = replace(asked, install=asked.install and not options.quick)
+    requested = environments_of(options)
+    environments = replace(requested, install=requested.install and not options.quick)
     result: dict[str, Any] = {"texts": data.source, "threads": options.threads, "systems": {}}
     result["offline_per_second"] = round(offline(folder, texts, options.threads), 1)
     say(f"offline: {result['offline_per_second']} texts/s")
@@ -115,10 +115,10 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
             say(f"{name}: FAILED, {error}")
             continue
         try:
-            found = result["systems"][name] = measure(server, texts, options.seconds)
-            say(f"{name}: {json.dumps(found[f'{CLIENTS}_clients'])}")
+            actual = result["systems"][name] = measure(server, texts, options.seconds)
+            say(f"{name}: {json.dumps(actual[f'{CLIENTS}_clients'])}")
             if name == "gemel":
-                found |= faults(server, model, texts, options)
+                actual |= faults(server, model, texts, options)
         finally:
             server.close()
     result["ratios"] = ratios(result)
@@ -126,30 +126,30 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def ratios(result: dict[str, Any]) -> dict[str, Any]:
-    """What the run says in a few numbers, beside the targets."""
-    systems = {name: found for name, found in result["systems"].items() if "failed" not in found}
+    """The run in a few numbers, next to the targets."""
+    systems = {name: actual for name, actual in result["systems"].items() if "failed" not in actual}
     if "gemel" not in systems:
         return {}
-    speed = {name: found[f"{CLIENTS}_clients"]["per_second"] for name, found in systems.items()}
-    speed = {name: rate for name, rate in speed.items() if rate}  # one that answered nothing is no peer
+    speed = {name: actual[f"{CLIENTS}_clients"]["per_second"] for name, actual in systems.items()}
+    speed = {name: rate for name, rate in speed.items() if rate}  # one that answered nothing does not count
     ours = systems["gemel"]
     right = [
         part["good"] if "good" in part else part["requests"] for part in (ours["bad_clients"], ours["killed"])
     ]
-    found = {
+    actual = {
         "throughput_of_offline": round(speed["gemel"] / result["offline_per_second"], 3),
         "mixed_p95_ratio": ours["mixed_p95_ratio"],
         "wrong_answers": sum(part.get("WRONG", 0) for part in right),
         **{f"times_{name}": round(speed["gemel"] / speed[name], 2) for name in speed if name != "gemel"},
     }
-    found["targets"] = {
-        "throughput_of_offline": found["throughput_of_offline"] >= TARGETS["throughput_of_offline"],
-        "mixed_p95_ratio": not math.isnan(found["mixed_p95_ratio"])
-        and found["mixed_p95_ratio"] <= TARGETS["mixed_p95_ratio"],
-        "wrong_answers": found["wrong_answers"] == 0,
+    actual["targets"] = {
+        "throughput_of_offline": actual["throughput_of_offline"] >= TARGETS["throughput_of_offline"],
+        "mixed_p95_ratio": not math.isnan(actual["mixed_p95_ratio"])
+        and actual["mixed_p95_ratio"] <= TARGETS["mixed_p95_ratio"],
+        "wrong_answers": actual["wrong_answers"] == 0,
         "alive": ours["bad_clients"]["alive"],
     }
-    return found
+    return actual
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Clients that misbehave, beside good ones whose vectors are compared bit for bit; and a server killed under load."""
+"""Misbehaving clients alongside good ones whose vectors are compared bit for bit; and a server killed under load."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MB = 1_000_000
 
 
 async def _slow(port: int, draw: random.Random) -> None:
-    """A body that comes byte by byte, and never whole."""
+    """A body that is sent byte by byte and never completed."""
     _, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(b"POST /v1/embeddings HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1000\r\n\r\n")
     for _ in range(draw.randint(1, 5)):
@@ -34,7 +34,7 @@ async def _slow(port: int, draw: random.Random) -> None:
 
 
 async def _hang_up(port: int, draw: random.Random) -> None:
-    """A large request whose answer nobody waits for."""
+    """A large request whose client disconnects."""
     _, writer = await asyncio.open_connection("127.0.0.1", port)
     body = json.dumps({"model": "m", "input": [f"gone {draw.random()}" for _ in range(500)]}).encode()
     writer.write(request_of(body))
@@ -80,7 +80,7 @@ async def _bad(port: int, model: str, end: float, seen: Counter[str], seed: int)
 async def _good(
     port: int, model: str, end: float, texts: list[str], expected: Vectors, seen: Counter[str], seed: int
 ) -> None:
-    """Retries what was refused or cut off; every answer must be right to the bit."""
+    """Retries what was refused or cut off; every answer must be bit-identical."""
     draw, connection = random.Random(seed), Connection(port, model)
     while time.perf_counter() < end:
         rows = draw.choices(range(len(texts)), k=draw.choice((1, 1, 1, 20)))
@@ -105,7 +105,7 @@ async def _good(
 
 
 def bad_clients(server: Server, texts: list[str], expected: Vectors, *, minutes: float) -> dict[str, Any]:
-    """Eight bad clients and eight good ones; the server's memory is looked at twice a second."""
+    """Eight bad clients and eight good ones; the memory of the server is sampled twice per second."""
     bad: Counter[str] = Counter()
     good: Counter[str] = Counter()
     memory: list[int] = []

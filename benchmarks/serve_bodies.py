@@ -1,4 +1,4 @@
-"""Bodies of legal size that ask for too much: how long the server stands still, and how much memory each costs.
+"""Bodies within the size limit that are expensive: how long the server is blocked, and how much memory each costs.
 
     python benchmarks/serve_bodies.py               all kinds, with all-MiniLM-L6-v2; writes results/serve-bodies.json
     python benchmarks/serve_bodies.py --quick       the same without a results file
@@ -59,7 +59,7 @@ def _list(field: str, element: bytes, count: int, last: bytes | None = None, res
 
 
 def _fill(field: str, element: bytes, rest: bytes = b"") -> bytes:
-    """As many elements as a body may have bytes for."""
+    """As many elements as fit into a body."""
     return _list(field, element, (LARGE - len(rest)) // (len(element) + 1), rest=rest)
 
 
@@ -138,7 +138,7 @@ def _shapes() -> list[tuple[str, str, Callable[[], bytes]]]:
 
 
 def _legal() -> list[tuple[str, str, Callable[[], bytes]]]:
-    """Within every limit that can be seen in the bytes; the server has to do the work, or to find out by itself."""
+    """Within every limit that can be checked from the bytes; the server has to do the work, or to detect it later."""
     return [
         ("/v1/embeddings", "499,000 token ids", lambda: _list("input", b"2158", 499_000, rest=MODEL)),
         ("/v1/embeddings", "2,000 lists of 249 token ids",
@@ -157,7 +157,7 @@ def _legal() -> list[tuple[str, str, Callable[[], bytes]]]:
 
 
 class LiveProbe:
-    """Asks /health/live again and again on a thread of its own."""
+    """Polls /health/live on its own thread."""
 
     def __init__(self, address: str) -> None:
         self._address = address
@@ -189,10 +189,10 @@ class LiveProbe:
 
 
 def send(address: str, kind: BodyKind, pid: int, *, settle: float = 1.0) -> BodyResult:
-    """One body to a server of this machine; its memory is looked at again after `settle` seconds."""
+    """One body to a server of this machine; its memory is measured again after `settle` seconds."""
     body = kind.make()
     before = _status(pid, "VmRSS")
-    Path(f"/proc/{pid}/clear_refs").write_text("5")  # the peak begins anew
+    Path(f"/proc/{pid}/clear_refs").write_text("5")  # resets the peak
     start = time.perf_counter()
     with LiveProbe(address) as live:
         status = post(address, kind.path, body)
@@ -208,7 +208,7 @@ def send(address: str, kind: BodyKind, pid: int, *, settle: float = 1.0) -> Body
 def post(address: str, path: str, body: bytes) -> int:
     """The status; 0 where the server closed the connection while the body was on its way."""
     connection = HTTPConnection(address, timeout=120)
-    with contextlib.suppress(OSError):  # refused before all of it was sent; the answer may still be there
+    with contextlib.suppress(OSError):  # refused before all of it was sent; there may still be an answer
         connection.request("POST", path, body, {"content-type": "application/json"})
     try:
         answer = connection.getresponse()
@@ -229,7 +229,7 @@ def _status(pid: int, name: str) -> int:
 
 def main(arguments: list[str] | None = None) -> None:
     import gemel
-    from asked import WORK, comparison, environments_of, result_file
+    from comparison_flags import WORK, comparison, environments_of, result_file
     from machine import describe
     from serve_systems import start
 
@@ -240,14 +240,14 @@ def main(arguments: list[str] | None = None) -> None:
     folder = Path(gemel.load(options.model, offline=True).checkpoint.folder)
     (WORK / "work").mkdir(parents=True, exist_ok=True)
     server = start("gemel", folder, options.threads, environments_of(options), WORK / "work")
-    found: list[BodyResult] = []
+    result: list[BodyResult] = []
     try:
         address = f"127.0.0.1:{server.port}"
         post(address, "/embed", b'{"inputs": ["warm", "up"]}')
         for kind in kinds():
             if options.only in kind.name:
-                found.append(send(address, kind, server.pid))
-                print(json.dumps(asdict(found[-1])), file=sys.stderr, flush=True)
+                result.append(send(address, kind, server.pid))
+                print(json.dumps(asdict(result[-1])), file=sys.stderr, flush=True)
         alive = server.alive()
     finally:
         server.close()
@@ -256,8 +256,8 @@ def main(arguments: list[str] | None = None) -> None:
         "machine": describe(),
         "goals": GOALS,
         "alive": alive,
-        "worst": {name: max(getattr(each, name) for each in found) for name in GOALS},
-        "bodies": [asdict(each) for each in found],
+        "worst": {name: max(getattr(each, name) for each in result) for name in GOALS},
+        "bodies": [asdict(each) for each in result],
     }
     if out := None if options.only else result_file(options):
         out.write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")

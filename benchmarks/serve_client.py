@@ -1,4 +1,4 @@
-"""A client that costs little, because it shares the cores with the server it measures: one socket, no library."""
+"""A lightweight client, because it shares the cores with the server it measures: one socket, no library."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Load:
 
 
 def request_of(body: bytes) -> bytes:
-    """A whole request for embeddings."""
+    """A complete request for embeddings."""
     lines = ("POST /v1/embeddings HTTP/1.1", "host: localhost", "content-type: application/json")
     return "\r\n".join([*lines, f"content-length: {len(body)}", "", ""]).encode() + body
 
@@ -75,10 +75,10 @@ async def keep_asking(
     connection = Connection(port, model)
     try:
         while time.perf_counter() < end:
-            asked = next_input()
+            inputs = next_input()
             start = time.perf_counter()
             try:
-                status, _ = await connection.embed(asked, **fields)
+                status, _ = await connection.embed(inputs, **fields)
             except (OSError, asyncio.IncompleteReadError) as error:
                 load.errors[type(error).__name__] = load.errors.get(type(error).__name__, 0) + 1
                 connection.close()
@@ -94,7 +94,7 @@ async def keep_asking(
 
 
 def singles(port: int, model: str, texts: list[str], *, clients: int, seconds: float) -> Load:
-    """`clients` clients, one sentence a request, each sentence once."""
+    """`clients` clients, one sentence per request, each sentence once."""
     load, waiting = Load(), iter(texts)
 
     async def go() -> None:
@@ -110,7 +110,7 @@ def singles(port: int, model: str, texts: list[str], *, clients: int, seconds: f
 
 
 def mixed(port: int, model: str, texts: list[str], *, large: int, seconds: float) -> tuple[Load, Load]:
-    """One client with single queries beside two with requests of `large` texts: what each saw."""
+    """One client with single queries alongside two with requests of `large` texts: what each saw."""
     one, many, waiting = Load(), Load(), iter(texts)
 
     async def go() -> None:

@@ -1,4 +1,4 @@
-"""The servers that are compared, each as a process with the same model and the same threads."""
+"""The compared servers, each a process with the same model and number of threads."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Server:
 
     name: str
     model: str
-    """What requests call the model."""
+    """The name of the model in requests."""
     port: int
     command: list[str]
     health: str

@@ -1,8 +1,8 @@
-"""A real server under load for minutes: good, bad and greedy clients, kills, restarts, an index that others write to.
+"""A real server under load for minutes: good, bad and greedy clients, kills, restarts, an index with another writer.
 
 `make soak MINUTES=10` or `python benchmarks/soak.py --minutes 10`. All traffic stays on 127.0.0.1. Every answer to a
 good client is compared bit for bit with one computed in this process. In the first half the server and the writer are
-killed; the second half shows whether memory, file handles and threads stay where they are. Ends with 1 if something was
+killed; the second half shows whether memory, file handles and threads stay constant. Exits with 1 if something was
 wrong.
 """
 
@@ -38,7 +38,7 @@ from soak_clients import Expected, Seen  # noqa: E402
 
 RESULT = ROOT / "benchmarks" / "results" / "soak.json"
 PICTURE = ROOT / "docs" / "pictures" / "soak.svg"
-STABLE = 300  # documents that nobody changes
+STABLE = 300  # documents that are never changed
 MODEL = "all-MiniLM-L6-v2"
 STEADY = 1.25  # how much memory may grow between the first and the last third of the half without kills
 START_SECONDS = 120
@@ -62,7 +62,7 @@ class Watched:
     """Seconds from a kill until the server was ready again."""
     writer_kills: int = 0
     deaths: list[str] = field(default_factory=list)
-    """Ends of the server that nobody asked for."""
+    """Unexpected exits of the server."""
 
 
 class Server:
@@ -94,7 +94,7 @@ class Server:
         return self.process.pid
 
     def start(self) -> None:
-        """Returns when a forward pass was made."""
+        """Returns after the first forward pass."""
         with self._log.open("ab") as log:
             self.process = subprocess.Popen(self._command, stdout=log, stderr=log, env=environment())
         end = time.monotonic() + START_SECONDS
@@ -132,13 +132,13 @@ class Writer:
 
     def acknowledged(self) -> dict[str, str]:
         """Id to text of every document that was acknowledged; a line that a kill cut short does not count."""
-        found: dict[str, str] = {}
+        actual: dict[str, str] = {}
         for line in self.log.read_bytes().split(b"\n")[:-1]:
             batch = json.loads(line)
-            found.update(batch["written"])
+            actual.update(batch["written"])
             for name in batch["deleted"]:
-                found.pop(name, None)
-        return found
+                actual.pop(name, None)
+        return actual
 
 
 def environment() -> dict[str, str]:
@@ -156,7 +156,7 @@ def main() -> int:
     parser.add_argument("--write", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.write:
-        write_for_ever(given.write, given.model)
+        write_forever(given.write, given.model)
     with tempfile.TemporaryDirectory(prefix="gemel-soak-") as name:
         result, watched = soak(given.minutes, given.model, Path(name))
     given.json.parent.mkdir(parents=True, exist_ok=True)
@@ -241,11 +241,11 @@ def prepare(model: Any, location: Path) -> Expected:  # noqa: ANN401 - a gemel.M
     vectors = model.encode(texts, on_long="truncate")
     with gemel.open_index(location, model, fields={"part": "int"}) as index:
         index.add(texts, ids=[f"stable-{n}" for n in range(STABLE)], fields={"part": [0] * STABLE})
-        found = []
+        actual = []
         for text in texts[:40]:
             answer = index.search(text, 5, where="part = 0", exact=True)
-            found.append([(hit.id, float(hit.score)) for hit in answer.hits])
-    return Expected(texts, vectors, found, "part = 0")
+            actual.append([(hit.id, float(hit.score)) for hit in answer.hits])
+    return Expected(texts, vectors, actual, "part = 0")
 
 
 _WORDS = [
@@ -308,8 +308,8 @@ async def _sample(begun: float, end: float, server: Server, watched: Watched) ->
 # ---- the process that writes ----
 
 
-def write_for_ever(location: Path, model: str) -> None:
-    """Adds, changes and deletes documents until it is killed; tells each batch once it is on disk."""
+def write_forever(location: Path, model: str) -> None:
+    """Adds, changes and deletes documents until it is killed; reports each batch once it is on disk."""
     import gemel
 
     with gemel.open_index(location, gemel.load(model, offline=True)) as index:
@@ -330,7 +330,7 @@ def write_for_ever(location: Path, model: str) -> None:
 
 
 def check_documents(location: Path, model: Any, writer: Writer) -> dict[str, Any]:  # noqa: ANN401
-    """Every acknowledged document is there, with the text of its last batch or of one that a kill left open."""
+    """Every acknowledged document is there, with the text of its last batch or of one that a kill interrupted."""
     import gemel
 
     acknowledged = writer.acknowledged()
@@ -381,23 +381,23 @@ def figures(watched: Watched) -> dict[str, Any]:
 
 
 def problems(result: dict[str, Any], seen: dict[str, Seen], watched: Watched, minutes: float) -> list[str]:
-    found = [f"{name}: {wrong}" for name, each in seen.items() for wrong in each.wrong[:3]]
-    found += watched.deaths
+    actual = [f"{name}: {wrong}" for name, each in seen.items() for wrong in each.wrong[:3]]
+    actual += watched.deaths
     if result["ended_with"] != 0:
-        found.append(f"after SIGTERM the server ended with {result['ended_with']}")
+        actual.append(f"after SIGTERM the server ended with {result['ended_with']}")
     documents = result["documents"]
     if documents["missing"] or documents["stable"] != STABLE:
-        found.append(
+        actual.append(
             f"{documents['missing']} acknowledged documents are missing, {documents['stable']} of {STABLE} stable ones"
         )
-    found += [f"gemel index verify: {each}" for each in documents.get("failed_checks", [])]
+    actual += [f"gemel index verify: {each}" for each in documents.get("failed_checks", [])]
     if minutes >= 5:
         for name, row in result["server"]["without_kills"].items():
             if row["last_third"] > STEADY * row["first_third"] + 5:
-                found.append(
+                actual.append(
                     f"{name} grew from {row['first_third']} to {row['last_third']} in the half without kills"
                 )
-    return found
+    return actual
 
 
 def picture(watched: Watched, result: dict[str, Any]) -> str:

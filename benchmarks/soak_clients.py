@@ -1,4 +1,4 @@
-"""The clients of `soak.py`: good ones that compare every bit, greedy ones that ask for all they can, and bad ones."""
+"""The clients of `soak.py`: good ones that compare every bit, greedy ones with the largest requests, and bad ones."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Expected:
 
     texts: list[str]
     vectors: Vectors
-    found: list[list[tuple[str, float]]]
+    hits: list[list[tuple[str, float]]]
     """For each of the first texts: ids and scores among the documents that never change."""
     stable: str
     """The condition that those documents meet."""
@@ -105,7 +105,7 @@ def request_of(path: str, body: bytes, key: str | None) -> bytes:
 
 
 async def good(port: int, key: str, end: float, expected: Expected, seen: Seen, seed: int) -> None:
-    """Asks again where it was refused or cut off; every answer must be right to the bit."""
+    """Retries if it was refused or disconnected; every answer must be bit-identical."""
     draw, client = random.Random(seed), Client(port, key)
     while time.monotonic() < end:
         ask = draw.choice((_embed, _embed, _embed, _search))
@@ -138,10 +138,10 @@ async def _embed(client: Client, expected: Expected, seen: Seen, draw: random.Ra
 
 
 async def _search(client: Client, expected: Expected, seen: Seen, draw: random.Random) -> int:
-    row = draw.randrange(len(expected.found))
+    row = draw.randrange(len(expected.hits))
     body = {
         "query": expected.texts[row],
-        "k": len(expected.found[row]),
+        "k": len(expected.hits[row]),
         "where": expected.stable,
         "exact": True,
     }
@@ -150,13 +150,13 @@ async def _search(client: Client, expected: Expected, seen: Seen, draw: random.R
     seen.note(status, began)
     if status == 200:
         hits = [(hit["id"], float(np.float32(hit["score"]))) for hit in json.loads(content)["hits"]]
-        if hits != expected.found[row]:
-            seen.wrong.append(f"other hits for text {row}: {hits[:2]} instead of {expected.found[row][:2]}")
+        if hits != expected.hits[row]:
+            seen.wrong.append(f"other hits for text {row}: {hits[:2]} instead of {expected.hits[row][:2]}")
     return status
 
 
 async def greedy(port: int, key: str, end: float, texts: list[str], seen: Seen, seed: int) -> None:
-    """As many texts and pairs a request as the server takes, one request after the other."""
+    """As many texts and pairs per request as the server accepts, one request after the other."""
     draw, client = random.Random(seed), Client(port, key)
     while time.monotonic() < end:
         many = [f"{draw.choice(texts)} {draw.randrange(10**6)}" for _ in range(draw.choice((200, 500, 1000)))]
@@ -211,14 +211,14 @@ PATHS = (
 
 
 async def bad(port: int, key: str, end: float, seen: Seen, seed: int) -> None:
-    """Broken bodies, wrong keys, slow bodies, lost clients, bytes that are no HTTP."""
+    """Broken bodies, wrong keys, slow bodies, lost clients, bytes that are not HTTP."""
     draw = random.Random(seed)
-    client, stranger = Client(port, key), Client(port, "not-a-key-of-this-server")
+    client, unauthorized = Client(port, key), Client(port, "not-a-key-of-this-server")
     while time.monotonic() < end:
         kind = draw.choice(("body", "body", "key", "slow", "gone", "bytes"))
         try:
             if kind in ("body", "key"):
-                who = client if kind == "body" else stranger
+                who = client if kind == "body" else unauthorized
                 began = time.perf_counter()
                 status, _ = await who.post(draw.choice(PATHS), draw.choice(BODIES))
                 seen.note(status, began)
@@ -234,14 +234,14 @@ async def bad(port: int, key: str, end: float, seen: Seen, seed: int) -> None:
             await asyncio.sleep(0.2)
         if draw.random() < 0.2:
             client.close()
-            stranger.close()
+            unauthorized.close()
         await asyncio.sleep(5 * PAUSE)
     client.close()
-    stranger.close()
+    unauthorized.close()
 
 
 async def _slow(port: int, key: str, draw: random.Random) -> None:
-    """A body that comes byte by byte, and never whole."""
+    """A body that is sent byte by byte and never completed."""
     _, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(request_of("/embed", b"", key).replace(b"content-length: 0", b"content-length: 1000"))
     for _ in range(draw.randint(1, 4)):
@@ -251,7 +251,7 @@ async def _slow(port: int, key: str, draw: random.Random) -> None:
 
 
 async def _gone(port: int, key: str, draw: random.Random) -> None:
-    """A large request whose answer nobody waits for."""
+    """A large request whose client disconnects."""
     _, writer = await asyncio.open_connection("127.0.0.1", port)
     body = json.dumps({"inputs": [f"gone {draw.random()}" for _ in range(300)]}).encode()
     writer.write(request_of("/embed", body, key))

@@ -12,7 +12,7 @@ from typing import Any
 from crew import without_paths
 from workers import say, surroundings
 
-# What a user writes, no more. {model} and {prepared} are folders.
+# Exactly what a user writes. {model} and {prepared} are folders.
 PROGRAMS = {
     "gemel": "import gemel; v = gemel.load({model!r}).encode(['hello world'])",
     "gemel-int8": "import gemel; v = gemel.load({model!r}, precision='int8').encode(['hello world'])",
@@ -52,9 +52,9 @@ def measure_starts(
 ) -> dict[str, dict[str, Any]]:
     """Best of `times` fresh processes for every system that has a program here, in turns."""
     alive = {name: PROGRAMS[name].format(**folders) for name in pythons if name in PROGRAMS}
-    found: dict[str, list[Start]] = {name: [] for name in alive}
+    result: dict[str, list[Start]] = {name: [] for name in alive}
     report: dict[str, dict[str, Any]] = {}
-    for turn in range(times + 1):  # the first only warms the disk
+    for turn in range(times + 1):  # the first one only warms the disk cache
         for name, program in list(alive.items()):
             try:
                 one = first_vector(pythons[name], program, threads, ours=name.startswith("gemel"))
@@ -64,10 +64,10 @@ def measure_starts(
                 del alive[name]
                 continue
             if turn:
-                found[name].append(one)
+                result[name].append(one)
     for name in alive:
-        seconds = [one.seconds for one in found[name]]
-        peak = min(one.peak_mb for one in found[name])
+        seconds = [one.seconds for one in result[name]]
+        peak = min(one.peak_mb for one in result[name])
         report[name] = {"best_seconds": min(seconds), "peak_mb": peak, "seconds": seconds}
         say(f"{name}: first vector after {min(seconds):.2f} s")
     return report

@@ -1,4 +1,4 @@
-"""Who takes part: ours, the peers, and what each needs."""
+"""The compared systems: gemel, the peers, and what each needs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ENVIRONMENTS: dict[str, list[list[str]]] = {
     "st": [["install", TORCH], ["install", "sentence-transformers"]],
     "sttrain": [["install", TORCH], ["install", "sentence-transformers[train]"]],
     "stonnx": [["install", TORCH], ["install", "sentence-transformers[onnx]"]],
-    # torchvision comes along, is not needed for text, and its usual build breaks a torch without CUDA on import
+    # torchvision is installed too, is not needed for text, and its default build breaks a torch without CUDA on import
     "stov": [
         ["install", TORCH],
         ["install", "sentence-transformers[openvino]"],
@@ -45,7 +45,7 @@ class System:
     environment: str | None = None
     """None: the environment of the runner, where gemel is installed."""
     role: Literal["ours", "peer", "reference"] = "peer"
-    """Only peers count for "the best peer"; a reference is an engine with no package around it."""
+    """Only peers count for "the best peer"; a reference is an engine without a package."""
     prepared: str | None = None
     options: dict[str, Any] = field(default_factory=dict)
     batches: tuple[int, ...] = (32, 128)

@@ -26,7 +26,7 @@ def render(results: Results) -> str:
 
 
 def summary(results: Results) -> str:
-    """A row a system that people know: speed on the short texts, one query, the start, memory."""
+    """One row per well-known system: speed on the short texts, one query, the start, memory."""
     texts = next(iter(results["texts"]))
     rows = [["", "texts/s", "× ST torch", "one query, ms", "start to first vector, s", "Spearman", "peak MB"]]
     for name in SUMMARY:
@@ -82,7 +82,7 @@ def _speed(results: Results) -> str:
     for name, counted in sets.items():
         head += [f"{name} (best of {counted['rounds']})", "× ST torch", "× best peer"]
     rows = [[*head, "Spearman", "peak MB"]]
-    for name, entry in sorted(results["systems"].items(), key=lambda item: _place(item[1])):
+    for name, entry in sorted(results["systems"].items(), key=lambda item: _sort_key(item[1])):
         if entry.get("failed") or entry.get("same_as"):
             continue
         row = [entry["title"] + (" ⚠" if entry.get("wrong") else "")]
@@ -101,7 +101,7 @@ def _speed(results: Results) -> str:
     return grid(rows)
 
 
-def _place(entry: Results) -> tuple[int, int]:
+def _sort_key(entry: Results) -> tuple[int, int]:
     return (["float32", "int8"].index(entry["precision"]), ["ours", "peer", "reference"].index(entry["role"]))
 
 
@@ -167,7 +167,7 @@ def put(page: str, name: str, block: str) -> str:
 
 
 def read_results(path: Path) -> Results:
-    """The results of encode.py; a million sentences from memory.py beside them, if that was run on its own."""
+    """The results of encode.py; with a million sentences from memory.py, if that was run separately."""
     results: Results = json.loads(path.read_text(encoding="utf-8"))
     memory = path.with_name("memory.json")
     if results.get("million") is None and memory.exists():

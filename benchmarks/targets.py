@@ -1,4 +1,4 @@
-"""What the project promises about speed, each judged from one results file."""
+"""The speed targets of the project, each judged from one results file."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def rate(results: Results, system: str, texts: str) -> float | None:
     entry = results["systems"].get(system, {})
     if entry.get("failed") or entry.get("wrong"):
         return None
-    found: float | None = entry.get("rates", {}).get(texts, {}).get("texts_per_second")
-    return found
+    result: float | None = entry.get("rates", {}).get(texts, {}).get("texts_per_second")
+    return result
 
 
 def best_peer(results: Results, precision: str, texts: str) -> str | None:
@@ -38,21 +38,21 @@ def best_peer(results: Results, precision: str, texts: str) -> str | None:
 
 
 def limit_share(results: Results, texts: str) -> dict[str, float]:
-    """Our float32 rate as a part of each measured matmul limit, from the operations really done."""
+    """Our float32 rate as a part of each measured matmul limit, from the operations actually done."""
     ours, counted = rate(results, "gemel", texts), results["texts"].get(texts)
     if ours is None or counted is None:
         return {}
-    # Repeated texts are computed once, so only distinct ones are work done.
+    # Repeated texts are computed once, so only distinct ones count.
     done = ours / counted["texts"] * counted["gflop_distinct"]
     return {name: done / limit["gflops"] for name, limit in results["sgemm"].items() if limit.get("gflops")}
 
 
 def judge(results: Results) -> list[Target]:
     """Every target in the order of the table."""
-    found: list[Target] = []
+    result: list[Target] = []
     for texts in results["texts"]:
-        found += _speed(results, texts)
-    return [*found, *_quality(results), *_latency(results), *_start(results), *_size(results)]
+        result += _speed(results, texts)
+    return [*result, *_quality(results), *_latency(results), *_start(results), *_size(results)]
 
 
 def _at_least(what: str, wanted: float, measured: float | None, form: str) -> Target:
@@ -75,7 +75,7 @@ def _ratio(above: float | None, below: float | None) -> float | None:
 
 def _speed(results: Results, texts: str) -> list[Target]:
     base = rate(results, "st-torch", texts)
-    found = []
+    result = []
     for ours, precision, over_base, over_peer in (
         ("gemel", "float32", 1.9, 1.35),
         ("gemel-int8", "int8", 3.0, 1.3),
@@ -83,22 +83,25 @@ def _speed(results: Results, texts: str) -> list[Target]:
         mine = rate(results, ours, texts)
         peer = best_peer(results, precision, texts)
         times = f"{texts}, {precision}, times sentence-transformers torch"
-        found.append(_at_least(times, over_base, _ratio(mine, base), "{:.2f}"))
+        result.append(_at_least(times, over_base, _ratio(mine, base), "{:.2f}"))
         name = f" ({peer})" if peer else ""
-        beside = _ratio(mine, rate(results, peer, texts)) if peer else None
-        found.append(
+        over_others = _ratio(mine, rate(results, peer, texts)) if peer else None
+        result.append(
             _at_least(
-                f"{texts}, {precision}, times the best {precision} peer{name}", over_peer, beside, "{:.2f}"
+                f"{texts}, {precision}, times the best {precision} peer{name}",
+                over_peer,
+                over_others,
+                "{:.2f}",
             )
         )
     shares = limit_share(results, texts)
-    # The highest of the measured limits is the honest one: it gives the smallest share.
-    found.append(
+    # The highest of the measured limits gives the smallest share.
+    result.append(
         _at_least(
             f"{texts}, float32, part of the sgemm limit", 0.88, min(shares.values(), default=None), "{:.0%}"
         )
     )
-    return found
+    return result
 
 
 def _quality(results: Results) -> list[Target]:

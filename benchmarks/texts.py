@@ -62,10 +62,10 @@ def _long(
     bodies: Iterator[str], tokens: Callable[[list[str]], list[int]], max_length: int, documents: int
 ) -> list[str]:
     """The first `documents` bodies that fill the length; a few at a time, as few are needed."""
-    found: list[str] = []
-    while len(found) < documents and (block := list(islice(bodies, 500))):
-        found += [text for text, n in zip(block, tokens(block), strict=True) if n >= max_length]
-    return found[:documents]
+    result: list[str] = []
+    while len(result) < documents and (block := list(islice(bodies, 500))):
+        result += [text for text, n in zip(block, tokens(block), strict=True) if n >= max_length]
+    return result[:documents]
 
 
 def _with_queries(sets: dict[str, list[str]]) -> dict[str, list[str]]:
@@ -75,7 +75,7 @@ def _with_queries(sets: dict[str, list[str]]) -> dict[str, list[str]]:
 
 def _sample_texts(tokens: Callable[[list[str]], list[int]], max_length: int, documents: int) -> Texts:
     sample = _shipped()
-    # A number in front keeps the length nearly as it was and makes the text a new one.
+    # A number in front makes a new text of nearly the same length.
     varied = (f"{n} {text}" if n else text for n in count() for text in sample)
     many = list(islice(varied, 10_000))
     endless = (" ".join(many[i % 9_000 : i % 9_000 + 60]) for i in count(0, 7))

@@ -3,7 +3,7 @@
     python benchmarks/torch_batches.py              # some minutes; writes results/torch_batches.json
     python benchmarks/torch_batches.py --quick      # does it work? nothing is written
 
-Networks of random weights in shapes that people run, two layers each: the kernels are those of the whole network. Times
+Networks of random weights in common shapes, two layers each: the kernels are those of the whole network. Times
 are processor seconds of this process, which other work on the machine changes little.
 """
 
@@ -44,7 +44,7 @@ SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def main() -> None:
-    """Measure, print, and keep."""
+    """Measure, print and save."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -52,21 +52,21 @@ def main() -> None:
     quick = parser.parse_args().quick
     import torch
 
-    found = []
+    actual = []
     for title, (kind, settings) in SHAPES.items():
         with tempfile.TemporaryDirectory() as folder:
             engine = _engine(Path(folder), kind, settings)
             for length in LENGTHS[:3] if quick else LENGTHS:
-                found.append({"network": title, "tokens": length, **_bits(engine, length)})
-                print(found[-1], flush=True)
+                actual.append({"network": title, "tokens": length, **_bits(engine, length)})
+                print(actual[-1], flush=True)
             speed = _speed(engine, rounds=1 if quick else 5)
-            found.append({"network": title, **speed})
-            print(found[-1], flush=True)
+            actual.append({"network": title, **speed})
+            print(actual[-1], flush=True)
     result = {
         "machine": describe(),
         "torch": torch.__version__,
         "threads": torch.get_num_threads(),
-        "rows": found,
+        "rows": actual,
     }
     if not quick:
         target = Path(__file__).parent / "results" / "torch_batches.json"

@@ -1,9 +1,9 @@
-"""How fast and how well gemel trains, beside sentence-transformers' trainer: same model, rows, batch, threads.
+"""How fast and how well gemel trains, compared with sentence-transformers' trainer: same model, rows, batch, threads.
 
     python benchmarks/train.py            about a quarter of an hour on two cores
     python benchmarks/train.py --quick    does everything work? no results file
 
-Each run is a process of its own. The two systems take turns; a setting's rounds have different seeds. A rate counts
+Each run is a separate process. The two systems take turns; a setting's rounds have different seeds. A rate counts
 the steps after the first few; loading, reading and saving are outside. Quality is the Spearman correlation on the
 development set of STSb of the saved model, computed by gemel for both.
 """
@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from asked import DATA, comparison, environments_of, result_file
+from comparison_flags import DATA, comparison, environments_of, result_file
 from environments import InstallError
 from machine import describe
 
@@ -128,15 +128,17 @@ def compare(
                     f"{result['peak_mb']:.0f} MB, STSb-dev {result['stsb_dev']:.2f}",
                     flush=True,
                 )
-    best = {name: max(each["pairs_per_second"] for each in found) for name, found in rounds.items()}
-    quality = {name: sum(each["stsb_dev"] for each in found) / len(found) for name, found in rounds.items()}
+    best = {name: max(each["pairs_per_second"] for each in actual) for name, actual in rounds.items()}
+    quality = {
+        name: sum(each["stsb_dev"] for each in actual) / len(actual) for name, actual in rounds.items()
+    }
     return {
         **asdict(setting),
         "rounds_each": rounds,
         "pairs_per_second": best,
         "ratio": best["gemel"] / best["st"],
         "stsb_dev": quality,
-        "peak_mb": {name: min(each["peak_mb"] for each in found) for name, found in rounds.items()},
+        "peak_mb": {name: min(each["peak_mb"] for each in actual) for name, actual in rounds.items()},
     }
 
 
@@ -158,8 +160,8 @@ def main() -> int:
     if options.quick:
         settings = [Setting(each.model, each.batch, 6, 1, each.learning_rate) for each in settings]
     machine = describe()
-    found = [compare(setting, pythons, models, options) for setting in settings]
-    for each in found:
+    actual = [compare(setting, pythons, models, options) for setting in settings]
+    for each in actual:
         verdict = "reached" if each["ratio"] >= TARGET else "not reached"
         quality = each["stsb_dev"]
         print(
@@ -168,7 +170,7 @@ def main() -> int:
             f"peak {each['peak_mb']['gemel']:.0f} against {each['peak_mb']['st']:.0f} MB"
         )
     if out := result_file(options):
-        content = {"machine": machine, "threads": options.threads, "target": TARGET, "settings": found}
+        content = {"machine": machine, "threads": options.threads, "target": TARGET, "settings": actual}
         out.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
         print(f"wrote {out.relative_to(Path.cwd()) if out.is_relative_to(Path.cwd()) else out}")
     return 0

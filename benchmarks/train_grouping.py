@@ -1,4 +1,4 @@
-"""Does it harm a model to put rows of like length into a batch? Seeds of short trainings on NLI, scored on STSb.
+"""Does it harm a model to put rows of similar length into a batch? Seeds of short trainings on NLI, scored on STSb.
 
     python benchmarks/train_grouping.py                                what is missing in results/train_grouping.json
     python benchmarks/train_grouping.py --batches 64 --seeds 5         another batch size, fewer seeds
@@ -7,10 +7,10 @@
 
 Three sides: gemel with `group_by_length`, gemel without, and sentence-transformers' trainer with its defaults; the
 same weights, rows, number of steps and learning rate. A seed decides the order of the rows, the dropout and the head.
-Each run is a process of its own with one thread. The results file is written after every run, and a run that is in it
+Each run is a separate process with one thread. The results file is written after every run, and a run that is in it
 is not done again, so the script can be stopped at any time. Quality is the Spearman correlation on the development
 set of STSb of the last model, computed by gemel for all sides. Speed is pairs per second of processor time: it
-depends far less on what else the machine does than time on the clock.
+depends far less on other load of the machine than wall-clock time.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from asked import DATA, comparison, environments_of, result_file
+from comparison_flags import DATA, comparison, environments_of, result_file
 from environments import InstallError
 from machine import describe
 from train import run, score, write_rows
@@ -81,8 +81,8 @@ class Results:
             self._write()
 
     def _sides(self, batch: int) -> dict[str, Any]:
-        found: dict[str, Any] = self.content["batches"].get(str(batch), {"runs": {}})["runs"]
-        return found
+        actual: dict[str, Any] = self.content["batches"].get(str(batch), {"runs": {}})["runs"]
+        return actual
 
     def _write(self) -> None:
         if self._path is None:
@@ -95,17 +95,17 @@ class Results:
 def summary(runs: dict[str, dict[str, dict[str, Any]]]) -> dict[str, Any]:
     """Mean and 95 % interval of each side, and of the difference of each two sides over the seeds that both have."""
     scores = {
-        side: {int(seed): each["stsb_dev"] for seed, each in found.items()} for side, found in runs.items()
+        side: {int(seed): each["stsb_dev"] for seed, each in actual.items()} for side, actual in runs.items()
     }
     sides = {
         side: {
-            "stsb_dev": interval(list(found.values())),
+            "stsb_dev": interval(list(actual.values())),
             "pairs_per_cpu_second": interval([each["pairs_per_cpu_second"] for each in runs[side].values()]),
         }
-        for side, found in scores.items()
+        for side, actual in scores.items()
     }
     names = [side for side in SIDES if side in scores]
-    pairs = [(left, right) for place, left in enumerate(names) for right in names[place + 1 :]]
+    pairs = [(left, right) for position, left in enumerate(names) for right in names[position + 1 :]]
     differences = {}
     for left, right in pairs:
         common = sorted(scores[left].keys() & scores[right].keys())
@@ -137,14 +137,14 @@ def largest_label_share(rows: Path, batch: int) -> dict[str, float]:
     from gemel.training.sampler import EpochSampler
 
     examples = open_examples(str(rows), make_objective("classification").needs)
-    found = {}
+    actual = {}
     for side, settings in SIDES.items():
         if settings is None:
             continue
         epoch = EpochSampler([examples], batch_size=batch, seed=0, **settings).epoch(0)
         counts = [np.bincount(np.asarray(examples.batch(draw.rows).label)) for draw in epoch]
-        found[side] = round(float(np.mean([count.max() / count.sum() for count in counts])), 4)
-    return found
+        actual[side] = round(float(np.mean([count.max() / count.sum() for count in counts])), 4)
+    return actual
 
 
 def jobs(options: argparse.Namespace) -> Iterator[Job]:
@@ -191,11 +191,11 @@ def arguments() -> argparse.Namespace:
 
 def interpreters(options: argparse.Namespace) -> dict[str, Path]:
     """The interpreter of each side."""
-    found = {side: Path(sys.executable) for side in options.sides}
+    actual = {side: Path(sys.executable) for side in options.sides}
     for side in options.sides:
         if SIDES[side] is None:
-            found[side] = options.peer or environments_of(options).python("sttrain")
-    return found
+            actual[side] = options.peer or environments_of(options).python("sttrain")
+    return actual
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-"""Processes that hold one system each. All but the one being measured are stopped by a signal.
+"""Processes with one system each. All but the one being measured are stopped by a signal.
 
 A stopped process takes no core, so no peer pays for the threads that another leaves spinning.
 """
@@ -27,7 +27,7 @@ class WorkerError(Exception):
 
 
 def attempt(entry: dict[str, Any], do: Callable[[], None]) -> None:
-    """A peer that cannot be installed or fails is a line of the report, not the end of the run."""
+    """A peer that cannot be installed or fails becomes a line of the report; the run continues."""
     try:
         do()
     except (InstallError, WorkerError) as error:
@@ -60,7 +60,7 @@ class Worker:
             self._process.stdin.flush()
             reply: dict[str, Any] = json.loads(self._line(verb, timeout_s))
         except (BrokenPipeError, json.JSONDecodeError) as error:
-            raise WorkerError(f"{verb}: {self._last_words()}") from error
+            raise WorkerError(f"{verb}: {self._last_output()}") from error
         finally:
             self._signal(signal.SIGSTOP)
         if not reply.pop("ok"):
@@ -77,12 +77,12 @@ class Worker:
                     raise WorkerError(f"{verb}: no answer in {timeout_s:.0f} s")
                 block = os.read(self._process.stdout.fileno(), 1 << 20)
                 if not block:
-                    raise WorkerError(f"{verb}: {self._last_words()}")
+                    raise WorkerError(f"{verb}: {self._last_output()}")
                 self._buffer += block
         line, _, self._buffer = self._buffer.partition(b"\n")
         return line
 
-    def _last_words(self) -> str:
+    def _last_output(self) -> str:
         try:
             ended = f"exit {self._process.wait(timeout=5)}"  # -11 and the like: killed by that signal
         except subprocess.TimeoutExpired:
@@ -95,7 +95,7 @@ class Worker:
             self._process.send_signal(number)
 
     def close(self) -> None:
-        self._process.kill()  # reaches a stopped process too
+        self._process.kill()  # works on a stopped process too
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
@@ -117,5 +117,5 @@ def surroundings(threads: int, *, ours: bool) -> dict[str, str]:
 
 
 def say(text: str) -> None:
-    """Progress for a person, on standard error."""
+    """Progress on standard error."""
     print(text, file=sys.stderr, flush=True)

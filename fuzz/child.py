@@ -1,7 +1,7 @@
 """One target in one process: `python -m fuzz.child NAME WORK --seconds 10 --engine atheris`.
 
 With atheris (libFuzzer for Python) gemel's bytecode is instrumented as it is imported, and comparisons guide the
-mutation too. Without it a loop of our own keeps inputs that reach new lines. Both use the mutations of `mutate.py`.
+mutation too. Without it a built-in loop keeps inputs that reach new lines. Both use the mutations of `mutate.py`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from fuzz.target import Job, Target, load_targets
 TIME_OF_SEEDS = 20.0
 ADDRESS_SPACE = (
     8 * 2**30
-)  # bytes on top of what the libraries map: an allocation of more is an error, not a swap
+)  # bytes on top of what the libraries map: a larger allocation is an error and does not swap
 
 
 def main() -> None:
@@ -36,7 +36,7 @@ def main() -> None:
     parser.add_argument("work", type=Path)
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--folder", type=Path, help="an empty one to work in; whoever gives it removes it")
+    parser.add_argument("--folder", type=Path, help="an empty folder to work in; the caller removes it")
     parser.add_argument("--engine", choices=("atheris", "own", "measure"), default="own")
     given = parser.parse_args()
     faulthandler.enable()
@@ -132,8 +132,8 @@ def _measure(given: argparse.Namespace, folder: Path) -> None:
             if time.monotonic() > end:
                 break
     could = lines.executable()
-    found = {"lines": len(lines.seen & could), "of": len(could), "kept_inputs": len(inputs)}
-    (given.work / "coverage.json").write_text(json.dumps(found) + "\n", encoding="utf-8")
+    result = {"lines": len(lines.seen & could), "of": len(could), "kept_inputs": len(inputs)}
+    (given.work / "coverage.json").write_text(json.dumps(result) + "\n", encoding="utf-8")
     job.close()
 
 

@@ -42,10 +42,10 @@ class Lines:
 
 
 def _source(module: str) -> str:
-    found = find_spec(module)
-    if found is None or found.origin is None:
+    result = find_spec(module)
+    if result is None or result.origin is None:
         raise ImportError(f"no module {module} to count the lines of")
-    return found.origin
+    return result.origin
 
 
 def _lines(code: CodeType) -> set[int]:

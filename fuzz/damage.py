@@ -1,4 +1,4 @@
-"""Damage to a folder, described by bytes: every eight bytes change one file, so folders are fuzzed like any input."""
+"""Damage to a folder, encoded as bytes: every eight bytes change one file, so folders are fuzzed like any input."""
 
 from __future__ import annotations
 
@@ -15,17 +15,19 @@ SEEDS = 150
 
 
 def files_of(folder: Path) -> list[str]:
-    """Paths below the folder, in an order that does not depend on random parts of names: there by age."""
-    found = [
+    """Paths below the folder, in an order that does not depend on random parts of names: those are sorted by age."""
+    result = [
         (path.relative_to(folder).as_posix(), path.stat().st_mtime_ns)
         for path in folder.rglob("*")
         if path.is_file()
     ]
-    return [name for name, _ in sorted(found, key=lambda each: (_RANDOM.sub("#", each[0]), each[1], each[0]))]
+    return [
+        name for name, _ in sorted(result, key=lambda each: (_RANDOM.sub("#", each[0]), each[1], each[0]))
+    ]
 
 
 def seeds(files: list[str]) -> list[bytes]:
-    """Each change to each file, alone, at its start, in its middle or at its end; of very many files, some of it."""
+    """Each change to each file, alone, at its start, in its middle or at its end; of very many files, a sample."""
     positions = (0, 2**31, 2**32 - 1)
     all_of_them = [
         STEP.pack(number, change, at, 255)

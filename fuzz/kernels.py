@@ -1,4 +1,4 @@
-"""The C++ kernels as programs of their own, under the address and undefined-behavior sanitizers.
+"""The C++ kernels as separate programs, under the address and undefined-behavior sanitizers.
 
 clang with libFuzzer guides by coverage (Debian: `apt install clang libclang-rt-14-dev`). Without it the same source is
 compiled by g++ with a loop over random inputs. Without a compiler nothing is run.
@@ -65,20 +65,20 @@ def compiler() -> tuple[str, bool] | None:
 
 
 def how() -> str:
-    """Which of the three ways this machine has."""
-    found = compiler()
-    if found is None:
+    """Which of the three ways this machine supports."""
+    result = compiler()
+    if result is None:
         return "not run: no C++ compiler"
     return (
-        "libFuzzer, ASan and UBSan" if found[1] else "random inputs, ASan and UBSan: no clang with libFuzzer"
+        "libFuzzer, ASan and UBSan" if result[1] else "random inputs, ASan and UBSan: no clang with libFuzzer"
     )
 
 
 def build(name: str, work: Path) -> Path:
     """The program, compiled for this processor."""
-    found = compiler()
-    assert found is not None, "a compiler was there a moment ago"
-    path, fuzzer = found
+    result = compiler()
+    assert result is not None, "a compiler was there a moment ago"
+    path, fuzzer = result
     source, package = PROGRAMS[name]
     program = work / "program"
     sanitizers = "fuzzer,address,undefined" if fuzzer else "address,undefined"
@@ -98,9 +98,9 @@ def build(name: str, work: Path) -> Path:
 
 
 def run(name: str, work: Path, seconds: float, seed: int) -> Ran:
-    """Build and run one program for so many seconds."""
-    found = compiler()
-    if found is None:
+    """Build and run one program for the given number of seconds."""
+    result = compiler()
+    if result is None:
         return Ran("not run: no C++ compiler")
     work = work.absolute()
     try:
@@ -109,7 +109,7 @@ def run(name: str, work: Path, seconds: float, seed: int) -> Ran:
         return Ran("not run", failure=str(error))
     corpus = work / "corpus"
     corpus.mkdir(exist_ok=True)
-    if found[1]:
+    if result[1]:
         options = [
             f"-max_total_time={max(1, round(seconds))}",
             f"-seed={seed + 1}",
@@ -124,7 +124,7 @@ def run(name: str, work: Path, seconds: float, seed: int) -> Ran:
         command, capture_output=True, text=True, check=False, cwd=work, timeout=seconds + 300
     )
     told = ended.stdout + ended.stderr
-    ran = Ran("libFuzzer" if found[1] else "random inputs", seconds=round(time.monotonic() - begun, 1))
+    ran = Ran("libFuzzer" if result[1] else "random inputs", seconds=round(time.monotonic() - begun, 1))
     counted = re.findall(r"(?:stat::number_of_executed_units: |^#|inputs )(\d+)", told, re.MULTILINE)
     ran.inputs = max(map(int, counted), default=0)
     if edges := re.findall(r"cov: (\d+) ft: (\d+)", told):

@@ -1,6 +1,6 @@
-"""Mutation that knows the shape of its input: values of a JSON tree, lines, words, parts of an HTTP request, bytes.
+"""Mutation by the structure of an input: values of a JSON tree, lines, words, parts of an HTTP request, bytes.
 
-Bytes alone seldom pass the first parser. A changed value in a whole JSON file reaches what stands behind it.
+Random bytes seldom pass the first parser. A changed value in a valid JSON file reaches the code after it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def mutate(data: bytes, kind: Kind, rng: random.Random) -> bytes:
 def _json(data: bytes, rng: random.Random) -> bytes:
     try:
         return _changed_tree([json.loads(data)], rng)
-    except (ValueError, RecursionError, OverflowError):  # no JSON, too deep, numbers of thousands of digits
+    except (ValueError, RecursionError, OverflowError):  # not JSON, too deep, numbers of thousands of digits
         return _bytes(data, rng)
 
 
@@ -69,15 +69,15 @@ def _changed_tree(holder: list[Any], rng: random.Random) -> bytes:
 
 def _positions(node: list[Any]) -> list[tuple[Any, Any]]:
     """(container, key) of every value, at most some thousands."""
-    found: list[tuple[Any, Any]] = []
+    result: list[tuple[Any, Any]] = []
     waiting: list[Any] = [node]
-    while waiting and len(found) < 5000:
+    while waiting and len(result) < 5000:
         current = waiting.pop()
         for key in current if isinstance(current, dict) else range(len(current)):
-            found.append((current, key))
+            result.append((current, key))
             if isinstance(current[key], dict | list):
                 waiting.append(current[key])
-    return found
+    return result
 
 
 def _lines(data: bytes, rng: random.Random) -> bytes:

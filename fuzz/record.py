@@ -1,4 +1,4 @@
-"""What one process did; every input is written to disk before it runs, so it is known even if the process dies."""
+"""The record of one process; every input is written to disk before it runs, so it survives if the process dies."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class State:
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that must not happen, and the first input that made it happen."""
+    """A violation of the rules, and the first input that caused it."""
 
     target: str
     what: str
@@ -56,7 +56,7 @@ class Finding:
 
     @property
     def key(self) -> str:
-        """Equal for two findings of one cause, mostly."""
+        """Usually equal for two findings with the same cause."""
         text = f"{self.target} {self.what.partition(':')[0]} {self.where}"
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
@@ -70,7 +70,7 @@ class Finding:
 
 
 class Recorder:
-    """Runs inputs of one target, one by one, and keeps what breaks its rule. It goes on after a finding."""
+    """Runs inputs of one target, one by one, and saves those that break its rule. It continues after a finding."""
 
     def __init__(self, target: Target, job: Job, state: State, findings: Path) -> None:
         from gemel.errors import GemelError
@@ -88,7 +88,7 @@ class Recorder:
             self.refused += 1
         except KeyboardInterrupt:
             raise
-        except BaseException as error:  # a panic of a Rust library is no Exception
+        except BaseException as error:  # a panic of a Rust library is not an Exception
             self._found(_described(self._target.name, error), data)
         self.inputs += 1
         grown = _peak_mb() - before
@@ -112,7 +112,7 @@ def _described(target: str, error: BaseException) -> Finding:
 
 
 def _peak_mb() -> float:
-    """Of this program. On Linux `ru_maxrss` would begin with the memory of the process that started it."""
+    """Peak of this program. On Linux `ru_maxrss` starts with the memory of the parent process."""
     try:
         status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
     except OSError:

@@ -1,7 +1,7 @@
 """`make fuzz MINUTES=n`: shares the minutes among all targets, one process at a time, and writes a summary.
 
 `python -m fuzz.run --minutes 10 [--only NAME ...] [--engine own]`. A process that hangs, dies or takes too much memory
-is a finding, and the next process goes on with the inputs that were kept. Ends with 1 if there is a finding.
+is a finding, and the next process continues with the inputs that were kept. Exits with 1 if there is a finding.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ RESULTS = ROOT / "build" / "fuzz" / "results.json"
 START_SECONDS = 120.0  # imports, tiny models and seeds, on a busy machine
 MEASURE_SECONDS = 8.0  # for the coverage of one target's inputs
 POLL = 0.2
-TRIES = 20  # processes for one target, where they die
+TRIES = 20  # maximum number of processes for one target if they die
 
 
 @dataclass
@@ -64,7 +64,7 @@ def main() -> int:
     parser.add_argument("--no-measure", dest="measure", action="store_false", help="no coverage at the end")
     parser.add_argument("--add", action="store_true", help="add to the counts of the summary that is there")
     given = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that children and the server are ended
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that children and the server are stopped
     engine = given.engine or ("atheris" if find_spec("atheris") else "own")
     targets = [each for each in load_targets().values() if _wanted(each.name, given.only)]
     programs = [name for name in kernels.PROGRAMS if _wanted(name, given.only)]
@@ -103,8 +103,8 @@ def _about(engine: str) -> str:
 def _say(name: str, outcome: Outcome) -> None:
     covered = outcome.coverage
     lines = f", {covered['lines']}/{covered['of']} lines" if "of" in covered else ""
-    found = "".join(f"\n    {each['what'][:150]} at {each['where']}" for each in outcome.findings)
-    print(f"{name}: {outcome.inputs:,} inputs, {outcome.refused:,} refused{lines}{found}", flush=True)
+    result = "".join(f"\n    {each['what'][:150]} at {each['where']}" for each in outcome.findings)
+    print(f"{name}: {outcome.inputs:,} inputs, {outcome.refused:,} refused{lines}{result}", flush=True)
 
 
 # ---- one target of Python ----
@@ -119,7 +119,7 @@ def _fuzzed(target: Target, engine: str, seconds: float, given: argparse.Namespa
     outcome = Outcome(engine)
     begun = time.monotonic()
     while (left := seconds - (time.monotonic() - begun)) > 0.5:
-        # The child may be killed, and libFuzzer ends it without a word: its folder is removed here.
+        # The child may be killed, and libFuzzer exits without cleanup: its folder is removed here.
         with tempfile.TemporaryDirectory(prefix="gemel-fuzz-", dir=memory_folder()) as folder:
             words = ["--folder", folder, "--seed", str(given.seed + outcome.restarts), "--seconds", str(left)]
             _watched(
@@ -153,7 +153,7 @@ def _command(name: str, work: Path) -> list[str]:
 
 
 def _environment() -> dict[str, str]:
-    """Of a child: no settings of the user, no network, no caches but its own, one thread."""
+    """The environment of a child: no user settings, no network, its own caches, one thread."""
     home = ROOT / "build" / "fuzz" / "home"
     home.mkdir(parents=True, exist_ok=True)
     fixed = {
@@ -174,7 +174,7 @@ def _environment() -> dict[str, str]:
 def _watched(
     target: Target, command: list[str], seconds: float, work: Path, state: State, outcome: Outcome
 ) -> None:
-    """One process, until its time is over; a hang, a death or too much memory becomes a finding."""
+    """One process, until its time is over; a hang, a crash or too much memory becomes a finding."""
     log_path = work / "log"
     with log_path.open("wb") as log:
         child = subprocess.Popen(
@@ -202,7 +202,7 @@ def _watched(
 
 
 class _Watch:
-    """Whether a process still goes on from input to input, within its memory."""
+    """Whether a process makes progress from input to input, within its memory."""
 
     def __init__(self, target: Target, seconds: float, state: State) -> None:
         self._target, self._state = target, state
@@ -213,7 +213,7 @@ class _Watch:
         """MB when the first inputs had run."""
 
     def look(self, used: int) -> str:
-        """Why it has to be stopped; empty: go on."""
+        """Why it has to be stopped; empty: continue."""
         now, inputs = time.monotonic(), self._state.counts[0]
         if inputs != self._last:
             self._moved, self._last = now, inputs

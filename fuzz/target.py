@@ -1,4 +1,4 @@
-"""What a target is, and the table of all of them."""
+"""The definition of a target, and the table of all of them."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class Job:
     """A target that is ready to run."""
 
     seeds: list[bytes]
-    """Good inputs: where mutation begins."""
+    """Valid inputs: where mutation starts."""
     run: Callable[[bytes], object]
-    """Feeds one input. Only a GemelError may come out of it."""
+    """Runs one input. Only a GemelError may be raised."""
     close: Callable[[], object] = lambda: None
 
 

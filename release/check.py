@@ -25,7 +25,7 @@ sys.path[:0] = [str(ROOT / "release")]
 from contents import wrong_in_archive, wrong_in_wheel  # noqa: E402
 from promises import DEVELOPERS, PROMISES, program  # noqa: E402
 
-TORCH = "torch==2.13.0"  # as in the Makefile: a range would download gigabytes of GPU libraries
+TORCH = "torch==2.13.0"  # as in the Makefile: a version range would download gigabytes of GPU libraries
 TUTORIAL_EXTRAS = "index,serve,evaluate"
 ENVIRONMENTS = [*PROMISES, "all", "tutorial"]
 

@@ -1,4 +1,4 @@
-"""What the paper says, each as a difference with a rule: when it holds, when it does not, when that is undecided."""
+"""The claims of the paper, each as a difference with a rule: confirmed, contradicted, or undecided."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ AVERAGE = "average"
 
 @dataclass(frozen=True)
 class Claim:
-    """`better` minus `worse` is measured; the claim is that it is above zero, or within so many points of zero."""
+    """`better` minus `worse` is measured; the claim is that it is above zero, or within a number of points of zero."""
 
     name: str
     table: str
@@ -19,10 +19,10 @@ class Claim:
     """A label; of several, the spread between the best and the worst of them is meant."""
     worse: tuple[str, ...]
     dataset: str = ""
-    """Empty: the only one that the row has."""
+    """Empty: the only data set of the row."""
     within: float | None = None
     beyond: bool = False
-    """Not in the paper: a claim from elsewhere, or our own."""
+    """Not in the paper: a claim from another source, or our own."""
 
 
 CLAIMS = (
@@ -30,7 +30,7 @@ CLAIMS = (
           "61.32 against 54.81", ("Avg. GloVe",), ("untrained, mean",), AVERAGE),
     Claim("mean-beats-cls", "1", "Of an untrained BERT, the mean of the outputs beats the CLS output",
           "54.81 against 29.19", ("untrained, mean",), ("untrained, CLS",), AVERAGE),
-    Claim("mean-beats-cls-centred", "1", "The same, after the mean of all vectors is taken away",
+    Claim("mean-beats-cls-centred", "1", "The same, after the mean of all vectors is subtracted",
           "not in the paper", ("untrained, mean, centred",), ("untrained, CLS, centred",), AVERAGE, beyond=True),
     Claim("nli-beats-untrained", "1", "Training on NLI with classification beats the untrained encoder",
           "74.89 against 54.81", ("NLI, classification",), ("untrained, mean",), AVERAGE),

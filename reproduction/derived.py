@@ -1,4 +1,4 @@
-"""Files that a plan makes out of the data: draws of rows, folds, other columns. Made once, the same for a seed."""
+"""Files that a plan derives from the data: samples of rows, folds, other columns. Made once, reproducible by seed."""
 
 from __future__ import annotations
 
@@ -41,18 +41,18 @@ def _table(rows: Rows, sources: Sequence[Path]) -> Table:
     tables = [_read(source) for source in sources]
     if rows.shape == "texts":
         texts = dict.fromkeys(text for table in tables for text in _texts(table))
-        found = [{"text": text} for text in texts]
+        result = [{"text": text} for text in texts]
     else:
         shared = [name for name in tables[0][0] if all(name in table[0] for table in tables)]
-        found = [{name: row[name] for name in shared} for table in tables for row in table]
+        result = [{name: row[name] for name in shared} for table in tables for row in table]
     if rows.shape in SHAPES:
-        found = [SHAPES[rows.shape](row) for row in found]
+        result = [SHAPES[rows.shape](row) for row in result]
     if rows.fold:
-        found = _fold(found, *rows.fold, held=rows.held)
+        result = _fold(result, *rows.fold, held_out=rows.held_out)
     if rows.count:
-        random.Random(rows.seed).shuffle(found)
-        found = found[: rows.count]
-    return found
+        random.Random(rows.seed).shuffle(result)
+        result = result[: rows.count]
+    return result
 
 
 def _graded(row: dict[str, str]) -> dict[str, str]:
@@ -72,8 +72,8 @@ def _texts(table: Table) -> Iterator[str]:
         yield from (value for name, value in row.items() if name not in NOT_TEXTS and value.strip())
 
 
-def _fold(table: Table, by: str, number: int, of: int, *, held: bool) -> Table:
-    """Folds of pairs are dealt at random; folds of topics keep a topic whole."""
+def _fold(table: Table, by: str, number: int, of: int, *, held_out: bool) -> Table:
+    """Folds of pairs are assigned at random; folds of topics keep a topic together."""
     if by == "topics":
         topics = sorted({row["topic"] for row in table})
         random.Random(0).shuffle(topics)
@@ -82,7 +82,7 @@ def _fold(table: Table, by: str, number: int, of: int, *, held: bool) -> Table:
     else:
         owners = [index % of for index in range(len(table))]
         random.Random(0).shuffle(owners)
-    return [row for row, owner in zip(table, owners, strict=True) if (owner == number) == held]
+    return [row for row, owner in zip(table, owners, strict=True) if (owner == number) == held_out]
 
 
 def _read(path: Path) -> Table:

@@ -1,7 +1,7 @@
 """The number behind each claim: a difference of two lines of a table, with its 95 % interval.
 
 Lines that were run with several seeds or folds: the mean of the differences within a seed, and Student's interval over
-seeds. Others: the paired bootstrap over the test pairs, which says nothing about another training run.
+seeds. Others: the paired bootstrap over the test pairs, which does not cover the variance between training runs.
 """
 
 from __future__ import annotations
@@ -19,21 +19,24 @@ POINTS = 100
 
 
 def differences(
-    table: str, plan: Sequence[Row], found: Sequence[dict[str, Any]], folders: Folders
+    table: str, plan: Sequence[Row], result: Sequence[dict[str, Any]], folders: Folders
 ) -> dict[str, Any]:
     """For each claim of the table whose lines are there, of all that is planned."""
-    labels = {entry["label"] for entry in found}
+    labels = {entry["label"] for entry in result}
     ready = [
         claim for claim in CLAIMS if claim.table == table and labels.issuperset(claim.better + claim.worse)
     ]
-    each = {claim.name: _difference(claim, plan, found, folders) for claim in ready}
+    each = {claim.name: _difference(claim, plan, result, folders) for claim in ready}
     return {name: value for name, value in each.items() if value}
 
 
 def _difference(
-    claim: Claim, plan: Sequence[Row], found: Sequence[dict[str, Any]], folders: Folders
+    claim: Claim, plan: Sequence[Row], result: Sequence[dict[str, Any]], folders: Folders
 ) -> dict[str, Any]:
-    better, worse = _by_seed(claim.better, found, claim.dataset), _by_seed(claim.worse, found, claim.dataset)
+    better, worse = (
+        _by_seed(claim.better, result, claim.dataset),
+        _by_seed(claim.worse, result, claim.dataset),
+    )
     seeds = _common(claim, plan, better, worse)
     several = max(len(claim.better), len(claim.worse)) > 1  # the bootstrap compares two lines
     if not seeds:
@@ -54,10 +57,10 @@ def _difference(
 def _common(
     claim: Claim, plan: Sequence[Row], better: dict[int, float], worse: dict[int, float]
 ) -> list[int]:
-    """The seeds that both sides have. A line that the plan runs once stands against every seed of the other."""
+    """The seeds that both sides have. A line that the plan runs once is compared with every seed of the other."""
     repeated = [
-        set(found)
-        for labels, found in ((claim.better, better), (claim.worse, worse))
+        set(result)
+        for labels, result in ((claim.better, better), (claim.worse, worse))
         if len({row.seed for row in plan if row.label in labels}) > 1
     ]
     return sorted(set.intersection(*repeated)) if repeated else [0]
@@ -69,10 +72,10 @@ def _planned(label: str, seed: int, plan: Sequence[Row]) -> Row:
     return rows.get(seed) or rows[0]
 
 
-def _by_seed(labels: Sequence[str], found: Sequence[dict[str, Any]], dataset: str) -> dict[int, float]:
+def _by_seed(labels: Sequence[str], result: Sequence[dict[str, Any]], dataset: str) -> dict[int, float]:
     """The number of a line for each seed; of several lines, their spread, where all have the seed."""
     values: dict[int, dict[str, float]] = {}
-    for entry in found:
+    for entry in result:
         if entry["label"] in labels:
             scores = entry["scores"]
             score = scores[dataset] if dataset else next(iter(scores.values()))

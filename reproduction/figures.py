@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reproduction import paper
-from reproduction.found import Content, lines_of
 from reproduction.plan import CONCATS
+from reproduction.stored_results import Content, lines_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -40,15 +40,15 @@ def concat_figure(axes: Axes, content: Content) -> None:
 
 
 def curve_figure(axes: Axes, content: Content) -> None:
-    found = lines_of(content)
+    result = lines_of(content)
     for form, style, name in (
         (r"([\d,]+) pairs", {"color": OURS}, "classification"),
         (r"([\d,]+) pairs, learning rate 2e-5", {"color": OURS, "linestyle": "--"}, "the same at 2e-5"),
         (r"ranking, ([\d,]+) pairs", {"color": THEIRS}, "in-batch ranking"),
     ):
-        matched = {label: re.fullmatch(form, label) for label in found}
+        matched = {label: re.fullmatch(form, label) for label in result}
         points = [
-            (int(match[1].replace(",", "")), found[label].mean("average"))
+            (int(match[1].replace(",", "")), result[label].mean("average"))
             for label, match in matched.items()
             if match
         ]
@@ -83,7 +83,7 @@ FIGURES: dict[str, tuple[str, Callable[[Axes, Content], None]]] = {
 }
 
 
-def draw(found: dict[str, Content], folder: Path) -> list[Path]:
+def draw(result: dict[str, Content], folder: Path) -> list[Path]:
     """A PNG and an SVG for each table that has a figure and results; the same bytes for the same results."""
     import matplotlib as mpl
 
@@ -94,10 +94,10 @@ def draw(found: dict[str, Content], folder: Path) -> list[Path]:
     written = []
     with mpl.rc_context({"svg.hashsalt": "gemel", "svg.fonttype": "none"}):
         for table, (name, paint) in FIGURES.items():
-            if table not in found:
+            if table not in result:
                 continue
             figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
-            paint(axes, found[table])
+            paint(axes, result[table])
             for ending, metadata in (("png", {"Software": None}), ("svg", {"Date": None})):
                 path = folder / f"{name}.{ending}"
                 figure.savefig(path, dpi=120, metadata=metadata)

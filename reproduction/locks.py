@@ -1,4 +1,4 @@
-"""Two commands may run beside each other: what one is making, the other waits for and then finds."""
+"""Locks for commands that run at the same time: one waits for what the other is making and then uses it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from reproduction.parts import Folders
 
 @contextmanager
 def alone(folders: Folders, name: str) -> Iterator[None]:
-    """One process at a time inside; the system lets go of the lock when a process dies."""
+    """One process at a time; the system releases the lock when a process dies."""
     import fcntl
 
     path = Path(folders.work) / "locks" / f"{name.replace('/', '_')}.lock"

@@ -1,4 +1,4 @@
-"""A model of a plan is made by one gemel command; a finished one is kept, a killed one goes on."""
+"""A model of a plan is made by one gemel command; a finished one is kept, a killed one is resumed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def source_of(model: Made, folders: Folders) -> str:
 
 
 def command(model: Made, folders: Folders) -> list[str]:
-    """The words after `gemel`, but for --resume and --threads, which are the machine's affair."""
+    """The words after `gemel`, without --resume and --threads, which depend on the machine."""
     assert model.start and model.rows, f"{model.name} has nothing to start from"
     files = [str(path) for path in files_of(model.rows, folders)]
     start, out = source_of(model.start, folders), ["-o", source_of(model, folders)]
@@ -40,12 +40,12 @@ def command(model: Made, folders: Folders) -> list[str]:
     seed = ["--seed", str(model.seed)]
     if model.verb == "distill":
         return ["distill", "all-MiniLM-L6-v2", "--student", start, *flags, *data, *seed, *out]
-    # Seven of STSb's development pairs stand in its training set, as published: the doctor says so, --force goes on.
+    # Seven of STSb's development pairs are in its training set, as published: the doctor reports it, --force continues.
     return ["train", *files, "--model", start, *flags, *seed, "--force", *out]
 
 
 def command_line(words: list[str], folders: Folders) -> str:
-    """The command as a reader types it, with folders of his own."""
+    """The command as a reader types it, with their own folders."""
     line = " ".join(["gemel", *(f"'{word}'" if set(word) & set("|* ") else word for word in words)])
     for path, short in ((folders.work, "work"), (folders.data, "data"), (folders.weights, "weights")):
         line = line.replace(str(path), short)
@@ -67,22 +67,22 @@ def _made(model: Made, folders: Folders) -> dict[str, Any]:
     record, words = out / "made.json", command(model, folders)
     line = command_line(words, folders)
     if record.exists():
-        found: dict[str, Any] = json.loads(record.read_text(encoding="utf-8"))
-        if found["command"] != line:
+        result: dict[str, Any] = json.loads(record.read_text(encoding="utf-8"))
+        if result["command"] != line:
             raise InputError(
-                f"{out} was made by another command: {found['command']}. Remove the folder to make it again"
+                f"{out} was made by another command: {result['command']}. Remove the folder to make it again"
             )
-        return {**found, **_journal(out)}
+        return {**result, **_journal(out)}
     begin = time.monotonic()
     _run(words, model, out, folders)
-    found = {
+    result = {
         "command": line,
         "seconds": round(time.monotonic() - begin, 1),
         "seed": model.seed,
     }
-    record.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    record.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     _thin(out)
-    return {**found, **_journal(out)}
+    return {**result, **_journal(out)}
 
 
 def _run(words: list[str], model: Made, out: Path, folders: Folders) -> None:
@@ -99,7 +99,7 @@ def _run(words: list[str], model: Made, out: Path, folders: Folders) -> None:
 
 
 def run_gemel(words: list[str], threads: str, log: Path) -> int:
-    """A process of its own, so that the memory of one run is not that of the next."""
+    """In its own process, so that runs do not share memory."""
     with log.open("ab") as stream:
         done = subprocess.run(
             [sys.executable, "-m", "gemel", *words],
@@ -112,7 +112,7 @@ def run_gemel(words: list[str], threads: str, log: Path) -> int:
 
 
 def _journal(out: Path) -> dict[str, Any]:
-    """What the run itself wrote down: its end, and how many directions its vectors used before and after."""
+    """What the run itself recorded: its end, and how many directions its vectors used before and after."""
     metrics = out / "training" / "metrics.jsonl"
     if not metrics.exists():
         return {}
@@ -126,6 +126,6 @@ def _journal(out: Path) -> dict[str, Any]:
 
 
 def _thin(out: Path) -> None:
-    """Snapshots have done their work: some hundred models would fill the disk with them."""
+    """Delete the snapshots: those of hundreds of models would fill the disk."""
     for name in ("snapshots", "best"):
         shutil.rmtree(out / "training" / name, ignore_errors=True)

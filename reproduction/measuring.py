@@ -1,4 +1,4 @@
-"""A model through a suite: numbers with intervals for the results, items for comparing two models by."""
+"""Scores of a model on a suite: numbers with intervals for the results, items for comparing two models."""
 
 from __future__ import annotations
 
@@ -36,27 +36,27 @@ def measure(row: Row, folders: Folders, rounds: int) -> dict[str, Any]:
         measured = _measured(row, folders, rounds, path)
     names = {"label": row.label, "model": row.model.name, "suite": row.suite.name}
     more = {"pooling": row.pooling} if row.pooling else {}
-    # The row's seed, which may be the number of a fold; that of the training stands in the command.
+    # The row's seed, which may be the number of a fold; that of the training is in the command.
     return {**names, **more, **made, **measured, "seed": row.seed}
 
 
 def ready(row: Row, folders: Folders) -> bool:
-    """It was measured before: nothing is left to do but to read."""
+    """Whether it was measured before and only has to be read."""
     return _path(row, folders).exists()
 
 
 def _measured(row: Row, folders: Folders, rounds: int, path: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    if found.get("rounds", 0) >= rounds:
-        return found
+    actual: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    if actual.get("rounds", 0) >= rounds:
+        return actual
     begin = time.monotonic()
     results = _results(row, folders, rounds)
     seconds = round(time.monotonic() - begin, 1)
-    found = {"scores": _scores(results), "rounds": rounds, "measure_seconds": seconds}
+    actual = {"scores": _scores(results), "rounds": rounds, "measure_seconds": seconds}
     path.parent.mkdir(parents=True, exist_ok=True)
     _save_items(path.with_suffix(".npz"), results)
-    path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    return found
+    path.write_text(json.dumps(actual, indent=1) + "\n", encoding="utf-8")
+    return actual
 
 
 def _path(row: Row, folders: Folders) -> Path:
@@ -87,32 +87,30 @@ def _results(row: Row, folders: Folders, rounds: int) -> list[Scores]:
     else:
         given |= {} if row.model.source in ("glove", "tfidf") else {"options": options}
         given |= {"pooling": row.pooling} if row.pooling else {}
-    found = [
+    actual = [
         result for path in paths for result in gemel.evaluate(source, task=row.suite.task, data=path, **given)
     ]
-    return [part for result in found for part in (result.parts if result.task == "arguments" else [result])]
+    return [part for result in actual for part in (result.parts if result.task == "arguments" else [result])]
 
 
 def _scores(results: Sequence[Scores]) -> dict[str, Any]:
     """Each data set's main number; for correlations Pearson's too, for years the other ways to count them."""
     kept = ("pearson", "spearman-mean", "spearman-wmean", "f1-macro")
-    found: dict[str, Any] = {}
+    actual: dict[str, Any] = {}
     for result in results:
         main = result.values[result.main]
         more = {name: round(result.values[name].value or 0.0, 2) for name in kept if name in result.values}
-        found[result.dataset.removesuffix("-test")] = {**_ends(main.value, main.low, main.high), **more}
-        found[result.dataset.removesuffix("-test")]["items"] = result.items
+        actual[result.dataset.removesuffix("-test")] = {**_ends(main.value, main.low, main.high), **more}
+        actual[result.dataset.removesuffix("-test")]["items"] = result.items
     whole = [result.values[result.main].value for result in results if result.dataset != AVERAGE]
-    same_kind = all(
-        result.task != "arguments" for result in results
-    )  # three readings of one set have no mean
-    if len(whole) > 1 and AVERAGE not in found and same_kind:
+    same_kind = all(result.task != "arguments" for result in results)  # three scores of one set have no mean
+    if len(whole) > 1 and AVERAGE not in actual and same_kind:
         from gemel.evaluation.evaluate import average
 
         mean = average([result for result in results if result.dataset != AVERAGE])
         main = mean.values[mean.main]
-        found[AVERAGE] = {**_ends(main.value, main.low, main.high), "items": mean.items}
-    return found
+        actual[AVERAGE] = {**_ends(main.value, main.low, main.high), "items": mean.items}
+    return actual
 
 
 def _ends(value: float | None, low: float | None, high: float | None) -> dict[str, float | None]:

@@ -1,12 +1,12 @@
-"""The parts of the page: a table of the paper beside ours, each from the results alone."""
+"""The parts of the page: the tables of the paper next to ours, from the results alone."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
 from reproduction import paper
-from reproduction.found import Content, Line, lines_of
 from reproduction.plan import CONCATS, POOLINGS
+from reproduction.stored_results import Content, Line, lines_of
 
 NONE = "–"
 
@@ -113,7 +113,7 @@ def curve(content: Content) -> str:
 
 
 def student(content: Content) -> str:
-    """STS, then retrieval: a line a model, a column a set of data."""
+    """STS, then retrieval: one line per model, one column per data set."""
     grids = []
     for suite in dict.fromkeys(entry["suite"] for entry in content["rows"]):
         rows = [entry for entry in content["rows"] if entry["suite"] == suite]
@@ -125,14 +125,14 @@ def student(content: Content) -> str:
 
 
 def table7(content: Content) -> str:
-    labels = {"glove": "words averaged", "padded": "padded batches as they come", "gemel": "gemel"}
+    labels = {"glove": "averaged word vectors", "padded": "padded batches in input order", "gemel": "gemel"}
     labels["sorted"] = "padded batches, sorted by length"
     body = [
         [row["model"], labels[row["system"]], f"{row['sentences']:,}", f"{row['per_second']:,.0f}",
          f"{paper.TABLE7[row['system']]:,}" if row["system"] in paper.TABLE7 else NONE]
         for row in content["rows"]
     ]  # fmt: skip
-    return grid(["encoder", "way", "sentences", "a second", "the paper (base, another processor)"], body)
+    return grid(["encoder", "method", "sentences", "per second", "the paper (base, another processor)"], body)
 
 
 def headline(content: Content) -> str:

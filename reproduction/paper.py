@@ -50,4 +50,4 @@ TABLE6 = {
     "STSb, cls": 86.62,
 }
 TABLE7 = {"glove": 6469, "padded": 44, "sorted": 83}
-"""Sentences a second on an i7-5820K: GloVe, SBERT-base without and with smart batching."""
+"""Sentences per second on an i7-5820K: GloVe, SBERT-base without and with smart batching."""

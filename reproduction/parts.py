@@ -1,4 +1,4 @@
-"""The words of a plan: rows to train on, how a model is made, what it is measured on, and a table of such rows."""
+"""The parts of a plan: rows to train on, how a model is made, what it is measured on, and a table of such rows."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ class Rows:
 
     files: tuple[str, ...]
     count: int | None = None
-    """So many rows, drawn at random by `seed`. None: all."""
+    """Number of rows, drawn at random by `seed`. None: all."""
     seed: int = 0
     shape: str = ""
     """"": columns as they are. graded: NLI labels as scores. arguments: grades as scores. texts: a column of texts."""
     fold: tuple[str, int, int] | None = None
-    """(pairs or topics, number of the fold, folds): what is outside the fold; inside it if `held`."""
-    held: bool = False
+    """(pairs or topics, number of the fold, folds): what is outside the fold; inside it if `held_out`."""
+    held_out: bool = False
 
     @property
     def made(self) -> bool:
@@ -35,7 +35,7 @@ class Rows:
         parts = [stem[:60], self.shape, f"{self.count}-s{self.seed}" if self.count else ""]
         if self.fold:
             by, number, of = self.fold
-            parts.append(f"{by}{number}of{of}-{'held' if self.held else 'rest'}")
+            parts.append(f"{by}{number}of{of}-{'held' if self.held_out else 'rest'}")
         return "-".join(part for part in parts if part)
 
 
@@ -45,7 +45,7 @@ class Made:
 
     name: str
     source: str = ""
-    """What is there: `start`, `glove`, or a name that gemel.evaluate knows."""
+    """An existing model: `start`, `glove`, or a name that gemel.evaluate accepts."""
     verb: str = ""
     """train, postprocess or distill."""
     start: Made | None = None
@@ -61,7 +61,7 @@ class Suite:
     name: str
     task: str
     files: tuple[Rows, ...] = ()
-    """None: a folder, from which the task takes what it knows."""
+    """None: a folder, from which the task takes the files that fit."""
     folder: str = ""
     """Inside the data folder."""
     settings: tuple[tuple[str, str | int], ...] = ()
@@ -69,7 +69,7 @@ class Suite:
 
 @dataclass(frozen=True)
 class Row:
-    """One measurement: a model that stands in a line of a table, by a seed or a fold."""
+    """One measurement: a model in a line of a table, by a seed or a fold."""
 
     label: str
     model: Made

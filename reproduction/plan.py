@@ -131,7 +131,7 @@ def table1(scale: Scale) -> list[Row]:
     }
     rows = [Row(label, model, sts(scale)) for label, model in models.items()]
     rows.insert(2, Row("untrained, CLS", UNTRAINED, sts(scale), pooling="cls"))
-    # Extra: is it the information or a direction that all vectors share that puts CLS before the mean?
+    # Extra: is CLS better than the mean because of its information or because of a direction that all vectors share?
     rows += [
         Row(
             f"untrained, {pooling}, centred",
@@ -181,7 +181,7 @@ def table2(scale: Scale) -> list[Row]:
     # Extra: does NLI before STSb hurt a small bi-encoder, or does classification on NLI?
     ranked, label = watched_ranking(scale), "bi-encoder, NLI ranking + STSb"
     rows += [Row(label, stsb(scale, seed, start=ranked), STSB_TEST, seed) for seed in scale.seeds]
-    # Extra: is it the number of NLI pairs that keeps them from helping the cross-encoder?
+    # Extra: do NLI pairs not help the cross-encoder because there are too few of them?
     more, label = cross_nli(4 * scale.cross_nli_pairs), "cross-encoder, more NLI + STSb"
     rows += [Row(label, stsb(scale, seed, start=more, cross=True), STSB_TEST, seed) for seed in scale.seeds]
     return rows
@@ -193,14 +193,14 @@ def table3(scale: Scale) -> list[Row]:
     fixed = {"Avg. GloVe": GLOVE, "untrained, mean": UNTRAINED, "NLI, classification": nli(scale)}
     fixed |= {"all-MiniLM-L6-v2": PUBLISHED}
     rows = [Row(label, model, whole) for label, model in fixed.items()]
-    # A regression on tf-idf's 20,000 numbers is another matter: of it, the cosine alone, as in the paper.
+    # No regression on the 20,000 numbers of tf-idf: only its cosine, as in the paper.
     cosine = Suite("arguments-cosine", "sts", (Rows((ARGUMENTS,), shape="arguments"),))
     rows.append(Row("tf-idf", TFIDF, cosine))
     for number in range(scale.folds):
         for by in ("pairs", "topics"):
             rows += [_fold(scale, by, number, kind) for kind in ("bi-encoder", "cross-encoder")]
             rows.append(Row(f"tf-idf, {FOLDS[by]}", TFIDF, rows[-1].suite, number))
-    # Extra: is the bi-encoder behind because its start knows no sentences?
+    # Extra: is the bi-encoder worse because its start model was not trained on sentences?
     ranked = watched_ranking(scale)
     return [*rows, *(_fold(scale, "pairs", number, "bi-encoder", ranked) for number in range(scale.folds))]
 
@@ -214,7 +214,7 @@ def _fold(scale: Scale, by: str, number: int, kind: str, start: Made = UNTRAINED
         Rows((ARGUMENTS,), scale.argument_pairs, shape="arguments", fold=fold),
         *flags, "--epochs", str(scale.argument_epochs), "--score-range", "0", "2", start=start,
     )  # fmt: skip
-    suite = Suite(f"held-{by}", "sts", (Rows((ARGUMENTS,), shape="arguments", fold=fold, held=True),))
+    suite = Suite(f"held-{by}", "sts", (Rows((ARGUMENTS,), shape="arguments", fold=fold, held_out=True),))
     return Row(f"{kind}{after}, {FOLDS[by]}", model, suite, number)
 
 
@@ -232,7 +232,7 @@ def table5(scale: Scale) -> list[Row]:
 
 
 def table6(scale: Scale) -> list[Row]:
-    """A seed after the other, so that a run that was cut off has whole seeds."""
+    """One seed after the other, so that an interrupted run has complete seeds."""
     count, rows = scale.ablation_pairs, []
     for seed in scale.seeds:
         rows += [Row(f"({form})", short_nli(count, seed, form), STSB_DEV, seed) for form in CONCATS]
@@ -245,7 +245,7 @@ def table6(scale: Scale) -> list[Row]:
 
 
 def student(scale: Scale) -> list[Row]:
-    """The teacher's vectors learnt by the ranking model of Table 1: STS and retrieval against both."""
+    """The teacher's vectors learned by the ranking model of Table 1: STS and retrieval against both."""
     flags = ("--how", "vectors", "--bridge", "dense", "--batch-size", "64", "--learning-rate", "5e-4")
     begins = watched_ranking(scale)
     made = Made(
@@ -270,4 +270,4 @@ TABLES: dict[str, Callable[[Scale], list[Row]]] = {
     "curve": curve,
     "student": student,
 }
-"""By what a run of limited time should answer first."""
+"""In the order in which a run of limited time should answer them."""

@@ -1,4 +1,4 @@
-"""README.md out of results/*.json: tables beside the paper's, figures, a verdict for each claim.
+"""README.md from results/*.json: tables next to those of the paper, figures, a verdict for each claim.
 
 python -m reproduction.render              write README.md and figures/
 python -m reproduction.render --check      fail if README.md is not what the results say
@@ -12,22 +12,22 @@ from pathlib import Path
 
 from reproduction.claims import CLAIMS, verdict
 from reproduction.figures import FIGURES, draw
-from reproduction.found import HERE, RESULTS, Content, read_results
 from reproduction.pages import PARTS, grid
 from reproduction.settings import sentence
+from reproduction.stored_results import HERE, RESULTS, Content, read_results
 from reproduction.timed_claims import timed_rows
 
 INTRO = HERE / "intro.md"
 NOTES = HERE / "notes"
-"""A file for each table with what the numbers do not say; numbers do not stand there."""
+"""A text file for each table, without numbers."""
 COUNTED = {("3", "seeds"): "folds", ("5", "pairs"): "texts"}
-"""What else than seeds and pairs an interval goes over."""
+"""What an interval covers other than seeds and pairs."""
 
 
-def claims_table(found: dict[str, Content]) -> str:
+def claims_table(result: dict[str, Content]) -> str:
     body = []
     for claim in CLAIMS:
-        measured = found.get(claim.table, {}).get("differences", {}).get(claim.name)
+        measured = result.get(claim.table, {}).get("differences", {}).get(claim.name)
         if not measured:
             body.append([claim.table, claim.text, claim.paper, "", "not run"])
             continue
@@ -39,13 +39,13 @@ def claims_table(found: dict[str, Content]) -> str:
         over = f"{measured['count']:,} {COUNTED.get((claim.table, measured['over']), measured['over'])}"
         cell = f"{measured['difference']:+.2f} [{low:+.2f}, {high:+.2f}], {over}"
         body.append([claim.table, claim.text, claim.paper, cell, f"**{verdict(claim, low, high)}**"])
-    body += timed_rows(found)
+    body += timed_rows(result)
     return grid(["table", "claim", "the paper", "ours: difference, 95 % interval", "verdict"], body)
 
 
-def part(table: str, found: dict[str, Content]) -> str:
+def part(table: str, result: dict[str, Content]) -> str:
     title, write = PARTS[table]
-    content = found.get(table)
+    content = result.get(table)
     lines = [f"## {title}\n"]
     note = NOTES / f"{table}.md"
     if note.exists():
@@ -68,12 +68,12 @@ def _progress(content: Content) -> str:
     return f": {there} of {planned} runs so far" if planned and there < planned else ""
 
 
-def page(found: dict[str, Content]) -> str:
+def page(result: dict[str, Content]) -> str:
     heading = INTRO.read_text(encoding="utf-8")
     verdicts = (
-        "## The claims\n\n" + (NOTES / "claims.md").read_text(encoding="utf-8") + "\n" + claims_table(found)
+        "## The claims\n\n" + (NOTES / "claims.md").read_text(encoding="utf-8") + "\n" + claims_table(result)
     )
-    return "\n".join([heading, verdicts, *(part(table, found) for table in PARTS)])
+    return "\n".join([heading, verdicts, *(part(table, result) for table in PARTS)])
 
 
 def main(words: list[str] | None = None) -> int:
@@ -84,8 +84,8 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--out", type=Path, default=HERE)
     options = parser.parse_args(words)
-    found, target = read_results(options.results), options.out / "README.md"
-    text = page(found)
+    result, target = read_results(options.results), options.out / "README.md"
+    text = page(result)
     if options.check:
         fresh = target.exists() and target.read_text(encoding="utf-8") == text
         sys.stderr.write(
@@ -93,7 +93,7 @@ def main(words: list[str] | None = None) -> int:
         )
         return 0 if fresh else 1
     target.write_text(text, encoding="utf-8")
-    draw(found, options.out / "figures")
+    draw(result, options.out / "figures")
     return 0
 
 

@@ -68,14 +68,14 @@ def run_table(table: str, scale: Scale, folders: Folders, out: Path, rows: list[
     for number, row in enumerate(rows, 1):
         begin = time.monotonic()
         try:
-            found = measure(row, folders, scale.rounds)
+            result = measure(row, folders, scale.rounds)
         except GemelError as error:
             content["failed"].append({"label": row.label, "seed": row.seed, "why": str(error)})
             say(f"table {table} {number}/{len(rows)} {row.label}: {error}")
             continue
-        content["rows"].append(found)
+        content["rows"].append(result)
         _write(content, out)
-        first = next(reversed(found["scores"].values()))["value"]
+        first = next(reversed(result["scores"].values()))["value"]
         say(
             f"table {table} {number}/{len(rows)} {row.label} s{row.seed}: {first} ({time.monotonic() - begin:.0f} s)"
         )

@@ -11,12 +11,12 @@ from pathlib import Path
 from reproduction.parts import START, TEACHER, Folders
 
 BASE = "bert-base's shape"
-"""Speed does not depend on the weights, so random ones do."""
+"""Speed does not depend on the weights, so they are random."""
 
 
 @dataclass(frozen=True)
 class Shape:
-    """A folder with a checkpoint, and how many sentences of it are worth waiting for."""
+    """A folder with a checkpoint, and on how many sentences it is timed."""
 
     name: str
     folder: str
@@ -38,7 +38,7 @@ def base_shape(folders: Folders, *, cross: bool = False) -> Path:
     """12 layers of 768 with the start model's tokenizer; made once."""
     from transformers import BertConfig, BertForSequenceClassification, BertModel
 
-    out = Path(folders.work) / ("base-cross" if cross else "base-twin")
+    out = Path(folders.work) / ("base-cross" if cross else "base-bi-encoder")
     if not (out / "model.safetensors").exists():
         config = BertConfig(num_labels=1)
         network = BertForSequenceClassification(config) if cross else BertModel(config)
@@ -54,7 +54,7 @@ def start_cross(folders: Folders) -> Path:
     out = Path(folders.work) / "start-cross"
     if not (out / "model.safetensors").exists():
         start = Path(folders.weights) / START
-        logging.set_verbosity_error()  # a head that is new is what is wanted
+        logging.set_verbosity_error()  # a new head is intended
         network = BertForSequenceClassification.from_pretrained(str(start), num_labels=1)
         network.save_pretrained(str(out))
         _copy_tokenizer(start, out)
@@ -69,10 +69,10 @@ def _copy_tokenizer(start: Path, out: Path) -> None:
 
 def sentences(folders: Folders, count: int) -> list[str]:
     """The first distinct sentences of STSb, in the order of its files."""
-    found: dict[str, None] = {}
+    result: dict[str, None] = {}
     for part in ("train", "dev", "test"):
         path = Path(folders.data) / "sts" / f"stsb-{part}.tsv.gz"
         with gzip.open(path, "rt", encoding="utf-8", newline="") as stream:
             for row in csv.DictReader(stream, delimiter="\t", quoting=csv.QUOTE_NONE):
-                found |= dict.fromkeys((row["sentence1"], row["sentence2"]))
-    return list(found)[:count]
+                result |= dict.fromkeys((row["sentence1"], row["sentence2"]))
+    return list(result)[:count]

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from reproduction.found import Content, lines_of
 from reproduction.parts import START, TEACHER
 from reproduction.shapes import BASE
+from reproduction.stored_results import Content, lines_of
 
 Found = dict[str, Content]
 
 
 @dataclass(frozen=True)
 class Ratio:
-    """How many times as fast or as good, and its ends."""
+    """How many times as fast or as good, and its interval."""
 
     value: float
     low: float
@@ -34,8 +34,8 @@ class TimedClaim:
     ratio: Callable[[Found], Ratio | None]
 
 
-def _rates(found: Found, model: str, system: str) -> list[float]:
-    rows = found.get("7", {"rows": []})["rows"]
+def _rates(result: Found, model: str, system: str) -> list[float]:
+    rows = result.get("7", {"rows": []})["rows"]
     return [
         row["sentences"] / seconds
         for row in rows
@@ -44,23 +44,23 @@ def _rates(found: Found, model: str, system: str) -> list[float]:
     ]
 
 
-def _faster(found: Found, fast: tuple[str, str], slow: tuple[str, str]) -> Ratio | None:
-    one, two = _rates(found, *fast), _rates(found, *slow)
+def _faster(result: Found, fast: tuple[str, str], slow: tuple[str, str]) -> Ratio | None:
+    one, two = _rates(result, *fast), _rates(result, *slow)
     if not one or not two:
         return None
     return Ratio(max(one) / max(two), min(one) / max(two), max(one) / min(two), f"{len(one)} rounds")
 
 
-def smart_batching(found: Found) -> Ratio | None:
-    return _faster(found, (BASE, "sorted"), (BASE, "padded"))
+def smart_batching(result: Found) -> Ratio | None:
+    return _faster(result, (BASE, "sorted"), (BASE, "padded"))
 
 
-def word_vectors(found: Found) -> Ratio | None:
-    return _faster(found, ("Avg. GloVe", "glove"), (BASE, "sorted"))
+def word_vectors(result: Found) -> Ratio | None:
+    return _faster(result, ("Avg. GloVe", "glove"), (BASE, "sorted"))
 
 
-def most_similar_pair(found: Found) -> Ratio | None:
-    rows = [row for row in found.get("headline", {"rows": []})["rows"] if "cross_seconds" in row]
+def most_similar_pair(result: Found) -> Ratio | None:
+    rows = [row for row in result.get("headline", {"rows": []})["rows"] if "cross_seconds" in row]
     if not rows:
         return None
     row = next((row for row in rows if row["model"] == BASE), rows[0])
@@ -70,8 +70,8 @@ def most_similar_pair(found: Found) -> Ratio | None:
     return Ratio(min(whole) / min(ours), min(whole) / max(ours), max(whole) / min(ours), basis)
 
 
-def student_quality(found: Found) -> Ratio | None:
-    content = found.get("student")
+def student_quality(result: Found) -> Ratio | None:
+    content = result.get("student")
     lines = lines_of(content) if content else {}
     if not {"student", "teacher"} <= set(lines):
         return None
@@ -81,16 +81,16 @@ def student_quality(found: Found) -> Ratio | None:
     return Ratio(value, low, high, "of the teacher's STS average")
 
 
-def student_speed(found: Found) -> Ratio | None:
+def student_speed(result: Found) -> Ratio | None:
     """The student has the start model's shape, and one small layer more."""
-    return _faster(found, (START, "gemel"), (TEACHER, "gemel"))
+    return _faster(result, (START, "gemel"), (TEACHER, "gemel"))
 
 
 TIMED_CLAIMS = (
-    TimedClaim("smart-batching", "7", "Batches of like length (smart batching) make a BERT-base faster on a processor",
-               "83 against 44 a second: × 1.89", 1.0, smart_batching),
+    TimedClaim("smart-batching", "7", "Batches of similar length (smart batching) make a BERT-base faster on a CPU",
+               "83 against 44 per second: × 1.89", 1.0, smart_batching),
     TimedClaim("glove-is-faster", "7", "Averaging GloVe vectors is far faster: ten times at least",
-               "6,469 against 83 a second: × 78", 10.0, word_vectors),
+               "6,469 against 83 per second: × 78", 10.0, word_vectors),
     TimedClaim("seconds-not-hours", "headline", "The most similar pair of 10,000 sentences takes a bi-encoder under "
                "a thousandth of a cross-encoder's time", "65 hours against 5 seconds", 1000.0, most_similar_pair),
     TimedClaim("student-quality", "student", "The student has 95 % of its teacher's STS average", "not in the paper",
@@ -106,11 +106,11 @@ def timed_verdict(claim: TimedClaim, ratio: Ratio) -> str:
     return "does not hold" if ratio.high < claim.needed else "undecided"
 
 
-def timed_rows(found: Found) -> list[list[str]]:
+def timed_rows(result: Found) -> list[list[str]]:
     """Lines of the table of claims."""
     rows = []
     for claim in TIMED_CLAIMS:
-        ratio = claim.ratio(found)
+        ratio = claim.ratio(result)
         if ratio is None:
             rows.append([claim.table, claim.text, claim.paper, "", "not run"])
             continue

@@ -1,4 +1,4 @@
-"""Table 7 and the headline: sentences a second, the most similar pair of 10,000. Needs a quiet machine."""
+"""Table 7 and the headline: sentences per second, the most similar pair of 10,000. Needs a quiet machine."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ def table7(scale: Scale, folders: Folders) -> list[dict[str, Any]]:
     threads = folders.threads or os.cpu_count() or 1
     count = 1000 if scale.name == "small" else 10_000
     texts = sentences(folders, count)
-    found = _timed("Avg. GloVe", {"glove": _glove(folders)}, texts) if folders.glove else []
+    result = _timed("Avg. GloVe", {"glove": _glove(folders)}, texts) if folders.glove else []
     for shape in shapes(folders):
         part = texts[: max(64, int(shape.share * len(texts)))]
-        found += _timed(shape.name, _systems(shape, threads), part)
-    return [{**entry, "threads": threads} for entry in found]
+        result += _timed(shape.name, _systems(shape, threads), part)
+    return [{**entry, "threads": threads} for entry in result]
 
 
 def _timed(model: str, systems: dict[str, Encode], texts: Sequence[str]) -> list[dict[str, Any]]:
-    """The systems take turns, so that a slow moment of the machine is nobody's own."""
+    """The systems take turns, so that a slow moment of the machine affects all of them."""
     seconds: dict[str, list[float]] = {name: [] for name in systems}
     for encode in systems.values():
         encode(texts[:BATCH])
@@ -93,22 +93,22 @@ def headline(scale: Scale, folders: Folders) -> list[dict[str, Any]]:
     texts = sentences(folders, 2000 if scale.name == "small" else 10_000)
     count, threads = len(texts), folders.threads or os.cpu_count() or 1
     crosses = {BASE: base_shape(folders, cross=True), shapes(folders)[0].name: start_cross(folders)}
-    found = []
+    result = []
     for shape in shapes(folders):
         if scale.name == "small" and shape.name == BASE:
             continue
         entry: dict[str, Any] = {"model": shape.name, "sentences": count, "threads": threads}
         entry["pairs"] = count * (count - 1) // 2
-        ways = [_twin(shape, texts, threads)]
+        ways = [_bi_encoder(shape, texts, threads)]
         if shape.name in crosses:
             entry["cross_sample"] = min(500 if shape.name == BASE else 1000, count // 2)
             ways.append(_cross(str(crosses[shape.name]), texts, entry["cross_sample"], threads))
-        found.append(entry | _in_turns(ways))
-    return found
+        result.append(entry | _in_turns(ways))
+    return result
 
 
 def _in_turns(ways: Sequence[Callable[[], dict[str, Any]]]) -> dict[str, Any]:
-    """Seconds of every round; anything else is the same in each."""
+    """Seconds of every round; other values are the same in each."""
     taken: dict[str, Any] = {}
     for way in list(ways) * ROUNDS:
         for name, value in way().items():
@@ -119,7 +119,7 @@ def _in_turns(ways: Sequence[Callable[[], dict[str, Any]]]) -> dict[str, Any]:
     return taken
 
 
-def _twin(shape: Shape, texts: Sequence[str], threads: int) -> Callable[[], dict[str, Any]]:
+def _bi_encoder(shape: Shape, texts: Sequence[str], threads: int) -> Callable[[], dict[str, Any]]:
     import gemel
 
     model = gemel.load(shape.folder)
@@ -136,7 +136,7 @@ def _twin(shape: Shape, texts: Sequence[str], threads: int) -> Callable[[], dict
 
 
 def _cross(folder: str, texts: Sequence[str], sample: int, threads: int) -> Callable[[], dict[str, Any]]:
-    """Texts that stand far apart in the list stand for random pairs. All pairs: so many times as long."""
+    """Texts far apart in the list are used as random pairs. The time for all pairs is extrapolated."""
     import gemel
 
     model = gemel.load_cross(folder)

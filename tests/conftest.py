@@ -1,12 +1,12 @@
-"""What all tests share, whichever ran before."""
+"""What all tests share, in any order."""
 
 import os
 
 import pytest
 
-os.environ["GEMEL_CONFIG"] = "none"  # whoever runs the tests may have settings of their own
+os.environ["GEMEL_CONFIG"] = "none"  # the user who runs the tests may have settings
 
-# Asserts in the contract of the index say what differed, as those of a test module do.
+# Failed asserts in the contract of the index show what differed, as in a test module.
 pytest.register_assert_rewrite("index_contract")
 
 
@@ -14,7 +14,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Warnings that tests may cause."""
     # Once lance is loaded it warns of every fork; the tests that fork do not use it in the child.
     config.addinivalue_line("filterwarnings", "ignore:lance is not fork-safe:UserWarning")
-    # Tests stand in a folder of their own and name models of it; test_sources.py looks at the warning itself.
+    # Tests run in their own folder and name models in it; test_sources.py tests the warning.
     config.addinivalue_line(
         "filterwarnings", "ignore:.* is read from the folder of that name here:UserWarning"
     )

@@ -1,4 +1,4 @@
-"""Cross-encoders: equal to transformers, the same bits in any company, no torch, honest about length and labels."""
+"""Cross-encoders: equal to transformers, batch-invariant, without torch, errors about length and labels."""
 
 import json
 import sys
@@ -11,8 +11,8 @@ import gemel
 from gemel.checkpoint.architecture import model_types
 from gemel.checkpoint.cross import read_cross, write_cross
 from gemel.checkpoint.folder import read_checkpoint
+from gemel.encoder.cross import longest_first
 from gemel.encoder.engines import native
-from gemel.encoder.pair_tokenizer import longest_first
 from gemel.encoder.tokenizer import TruncationWarning
 from gemel.errors import InputError, ModelError, WorkError
 from tests.project.test_without_torch import python
@@ -156,7 +156,7 @@ def test_long_pairs_are_cut_as_transformers_cuts_them(folder, max_length):
     np.testing.assert_allclose(ours, their_logits(folder, left, right, max_length), atol=1e-5)
 
 
-# The same bits in any company.
+# Batch invariance.
 
 
 @pytest.mark.parametrize("model_type", sorted(ARCHITECTURES))
@@ -214,27 +214,27 @@ def test_one_output_is_a_sigmoid_unless_the_checkpoint_says_identity(tmp_path):
     np.testing.assert_array_equal(gemel.load_cross(folder).scores(LEFT, RIGHT), logits)
 
 
-def test_a_sigmoid_of_a_large_number_is_quiet(folder):
+def test_a_sigmoid_of_a_large_number_gives_no_warning(folder):
     from gemel.cross_model import _sigmoid
 
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        found = _sigmoid(np.array([-1000, -20, 0, 20, 1000], np.float32))
-    np.testing.assert_allclose(found, [0, 2.0611537e-09, 0.5, 1, 1], rtol=1e-6)
+        result = _sigmoid(np.array([-1000, -20, 0, 20, 1000], np.float32))
+    np.testing.assert_allclose(result, [0, 2.0611537e-09, 0.5, 1, 1], rtol=1e-6)
 
 
 def test_labels_have_names_and_probabilities_that_add_up(nli):
     model = gemel.load_cross(nli)
     assert model.labels == ("entailment", "neutral", "contradiction")
-    found = model.probabilities(LEFT, RIGHT)
-    assert found.shape == (len(LEFT), 3)
-    np.testing.assert_allclose(found.sum(axis=1), 1, atol=1e-6)
-    np.testing.assert_array_equal(found.argmax(axis=1), model.logits(LEFT, RIGHT).argmax(axis=1))
+    result = model.probabilities(LEFT, RIGHT)
+    assert result.shape == (len(LEFT), 3)
+    np.testing.assert_allclose(result.sum(axis=1), 1, atol=1e-6)
+    np.testing.assert_array_equal(result.argmax(axis=1), model.logits(LEFT, RIGHT).argmax(axis=1))
 
 
 def test_the_task_nli_scores_a_cross_encoder(nli, tmp_path):
     model = gemel.load_cross(nli)
-    best = [model.labels[place] for place in model.probabilities(LEFT[:3], RIGHT[:3]).argmax(axis=1)]
+    best = [model.labels[position] for position in model.probabilities(LEFT[:3], RIGHT[:3]).argmax(axis=1)]
     rows = zip(LEFT[:2], RIGHT[:2], best[:2], strict=True)
     lines = ["premise\thypothesis\tlabel", *("\t".join(row) for row in rows)]
     (tmp_path / "nli.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -253,16 +253,16 @@ def test_rank_gives_the_best_documents_first(folder):
     model = gemel.load_cross(folder)
     documents = [*RIGHT, "a man"]
     scores = model.scores(["hello"] * len(documents), documents)
-    found = model.rank("hello", documents)
-    np.testing.assert_array_equal(found.score, np.sort(scores)[::-1])
-    np.testing.assert_array_equal(scores[found.index], found.score)
-    same = [place for place in found.index if documents[place] == "a man"]
+    result = model.rank("hello", documents)
+    np.testing.assert_array_equal(result.score, np.sort(scores)[::-1])
+    np.testing.assert_array_equal(scores[result.index], result.score)
+    same = [position for position in result.index if documents[position] == "a man"]
     assert same == [4, 5, 6]
-    assert model.rank("hello", documents, k=2).index.tolist() == found.index[:2].tolist()
+    assert model.rank("hello", documents, k=2).index.tolist() == result.index[:2].tolist()
     assert len(model.rank("hello", documents, k=100)) == len(documents)
 
 
-def test_the_wrong_question_names_the_right_one(folder, nli):
+def test_a_call_for_the_other_kind_of_model_names_the_right_one(folder, nli):
     with pytest.raises(InputError, match=r"one output.*Use scores"):
         gemel.load_cross(folder).probabilities(LEFT, RIGHT)
     for ask in (lambda model: model.scores(LEFT, RIGHT), lambda model: model.rank("a", RIGHT)):
@@ -341,7 +341,7 @@ def test_each_kind_of_model_has_its_own_loader(folder, tmp_path):
         gemel.load_cross(tiny_bert(tmp_path / "bi"))
 
 
-def test_the_torch_engine_runs_a_head_that_gemel_knows_too(folder):
+def test_the_torch_engine_runs_a_supported_head_too(folder):
     model = gemel.load_cross(folder, engine="torch")
     assert model.engine_name == "torch"
     np.testing.assert_allclose(model.logits(LEFT, RIGHT), their_logits(folder, LEFT, RIGHT), atol=1e-5)
@@ -492,7 +492,7 @@ def test_no_cross_encoder_is_trained_from_an_unknown_architecture(tmp_path):
 
 
 @pytest.mark.parametrize("model_type", sorted(ARCHITECTURES))
-def test_what_is_saved_is_read_by_us_and_by_transformers(tmp_path, model_type):
+def test_a_saved_model_is_read_by_gemel_and_by_transformers(tmp_path, model_type):
     model = gemel.load_cross(tiny_cross(tmp_path / "one", model_type, labels=3))
     again = gemel.load_cross(model.save(tmp_path / "two"))
     np.testing.assert_array_equal(again.probabilities(LEFT, RIGHT), model.probabilities(LEFT, RIGHT))

@@ -35,7 +35,7 @@ def test_int8_stays_near(folder, engine):
     assert (exact * small).sum(axis=1).min() > 0.99
 
 
-def test_paraphrases_are_nearer_than_strangers(folder):
+def test_paraphrases_are_nearer_than_unrelated_texts(folder):
     texts = ["A man is playing a guitar.", "Someone plays an instrument.", "The stock market fell today."]
     vectors = gemel.load(folder).encode(texts)
     assert vectors[0] @ vectors[1] > 0.6

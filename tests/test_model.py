@@ -1,4 +1,4 @@
-"""Text -> vector: the laws of encoding, for every engine, precision and architecture, and what each option means."""
+"""Text -> vector: properties of encoding, for every engine, precision and architecture, and what each option does."""
 
 import json
 import os
@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 import gemel
 from gemel.checkpoint.architecture import model_types
 from gemel.encoder.engines import native
-from gemel.encoder.tokenizer import TruncationWarning
+from gemel.encoder.tokenizer import PreparedTexts, TruncationWarning
 from gemel.errors import InputError
-from gemel.model import Model, PreparedTexts
+from gemel.model import Model
 from gemel.options import EncodeOptions
 from gemel.vectors.similarity import scores
 from tiny import tiny_bert, tiny_checkpoint
@@ -55,7 +55,7 @@ def plain(folder):
     return gemel.load(folder)
 
 
-# The law of bits
+# Batch invariance (bit-exact)
 
 
 def test_a_text_has_the_same_bits_alone_in_any_batch_and_in_any_order(model):
@@ -75,7 +75,7 @@ def test_threads_and_memory_never_change_a_bit(model, threads, memory):
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(texts=st.lists(st.text(max_size=40), max_size=12), seed=st.integers(0, 99))
-def test_any_texts_in_any_company(plain, texts, seed):
+def test_any_texts_in_any_batch(plain, texts, seed):
     vectors = plain.encode(texts)
     assert vectors.shape == (len(texts), plain.dim) and np.isfinite(vectors).all()
     order = np.random.default_rng(seed).permutation(len(texts))
@@ -142,7 +142,7 @@ def test_engines_agree(folder):
     np.testing.assert_allclose(a, b, atol=1e-5)
 
 
-def test_the_report_says_what_became_of_each_text(folder):
+def test_the_report_has_details_of_each_text(folder):
     report = gemel.load(folder).encode_report([*TEXTS, "q " * 100], on_long="truncate")
     assert report.duplicates == 1
     assert report.tokens[2] == 2 and report.tokens[-1] == 102 and report.kept[-1] == 64
@@ -179,11 +179,13 @@ def test_a_stream_reads_no_further_than_it_must(plain):
 
 
 def test_token_vectors_average_to_the_text_vector(plain):
-    (found,) = plain.tokens(["a man plays"])
-    mean = found.vectors.mean(axis=0)
+    (result,) = plain.tokens(["a man plays"])
+    mean = result.vectors.mean(axis=0)
     np.testing.assert_allclose(mean / np.linalg.norm(mean), plain.encode(["a man plays"])[0], atol=1e-6)
     assert (
-        found.tokens[0] == "[CLS]" and found.tokens[-1] == "[SEP]" and len(found.tokens) == len(found.vectors)
+        result.tokens[0] == "[CLS]"
+        and result.tokens[-1] == "[SEP]"
+        and len(result.tokens) == len(result.vectors)
     )
 
 
@@ -193,12 +195,12 @@ def test_token_vectors_average_to_the_text_vector(plain):
 def test_truncation_is_warned_of_once_with_numbers(plain):
     with pytest.warns(
         TruncationWarning, match="2 of 3 texts are longer than 64 tokens and lost 176 tokens"
-    ) as said:
+    ) as caught:
         plain.encode(["q " * 150, "short", "z " * 150])
-    assert len(said) == 1 and said[0].filename == __file__
+    assert len(caught) == 1 and caught[0].filename == __file__
 
 
-def test_truncate_says_nothing_and_keeps_the_first_tokens(plain):
+def test_truncate_is_silent_and_keeps_the_first_tokens(plain):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         cut = plain.encode(["q " * 150], on_long="truncate")
@@ -220,7 +222,7 @@ def test_chunks_read_the_whole_text(plain):
     assert np.array_equal(plain.encode(["short"], on_long="chunk"), plain.encode(["short"]))
 
 
-def test_a_chunked_text_has_the_same_bits_in_any_company(plain):
+def test_a_chunked_text_has_the_same_bits_in_any_batch(plain):
     texts = ["q " * n for n in (10, 70, 200, 333)]
     together = plain.encode(texts, on_long="chunk")
     assert all(
@@ -272,12 +274,14 @@ def test_chunks_leave_out_the_prompt_and_nothing_else(tmp_path, prompt):
     text = "cat dog guitar flute street sofa rain stock market fell rose sharply today hello world " * 3
     options = EncodeOptions(prompt=prompt, on_long="chunk")
     (window,) = model.prepare([text], options).windows
-    asked, room = len(model.tokenizer.content([prompt])[0]), 14
+    prompt_length, room = len(model.tokenizer.content([prompt])[0]), 14
     total, weights = 0, 0
     for number, piece in enumerate(window.pieces):
         states = model.engine.hidden(piece[None])[0]
-        held = max(0, asked - number * (room - int(room * 0.25)))  # the mark before it goes with the prompt
-        total = total + states[held + 1 if held else 0 :].mean(axis=0) * window.weights[number]
+        prompt_left = max(
+            0, prompt_length - number * (room - int(room * 0.25))
+        )  # the special token before it belongs to the prompt
+        total = total + states[prompt_left + 1 if prompt_left else 0 :].mean(axis=0) * window.weights[number]
         weights += window.weights[number]
     np.testing.assert_allclose(model.encode([text], options)[0], total / weights, atol=1e-5)
     both = model.encode(["short", text], options)
@@ -329,7 +333,7 @@ def test_a_wrong_option_is_explained(plain, change, message):
         plain.encode(["a"], **change)
 
 
-# Prompts, normalisation, dimensions, precision of the result
+# Prompts, normalization, dimensions, precision of the result
 
 
 def test_prompts_are_put_in_front(plain):
@@ -344,7 +348,7 @@ def test_queries_and_documents_use_their_prompts_where_there_are_some(plain, tmp
     assert np.array_equal(bare.encode_query(["cats"]), bare.encode(["cats"]))
 
 
-def test_normalize_can_be_switched_off_and_dim_renormalises(plain):
+def test_normalize_can_be_disabled_and_dim_normalizes_again(plain):
     raw = plain.encode(["cats"], normalize=False)
     unit = raw / np.linalg.norm(raw)
     np.testing.assert_allclose(plain.encode(["cats"]), unit, atol=1e-6)
@@ -386,7 +390,7 @@ def test_pooling_can_be_given_at_load(folder, pooling):
         gemel.load(folder, pooling="maen")
 
 
-def test_a_dense_layer_keeps_the_law(tmp_path):
+def test_batch_invariance_holds_with_a_dense_layer(tmp_path):
     model = gemel.load(tiny_bert(tmp_path / "d", dense=20, normalize=False))
     together = model.encode(TEXTS)
     assert together.shape == (len(TEXTS), 20) and np.abs(together).max() <= 1
@@ -454,10 +458,10 @@ def test_preparing_refuses_what_encoding_refuses(plain):
 def test_similarity_compares_all_rows(tmp_path):
     model = gemel.load(tiny_bert(tmp_path / "m"))
     left, right = model.encode(["a man", "a dog"]), model.encode(["a man", "a woman", "the dog"])
-    found = model.similarity(left, right)
-    assert found.shape == (2, 3) and found.dtype == np.float32
-    assert found[0, 0] == pytest.approx(1)
-    assert np.array_equal(found, scores(left, right, "cosine"))
+    result = model.similarity(left, right)
+    assert result.shape == (2, 3) and result.dtype == np.float32
+    assert result[0, 0] == pytest.approx(1)
+    assert np.array_equal(result, scores(left, right, "cosine"))
     np.testing.assert_allclose(model.similarity(left, right, "dot"), left @ right.T, rtol=1e-5)
     assert model.similarity(left, right, metric="euclidean")[0, 0] == pytest.approx(0)
     with pytest.raises(InputError, match="unknown metric 'near'"):

@@ -47,6 +47,6 @@ def test_sizes_are_read(size, count):
 
 
 @pytest.mark.parametrize("size", ["", "MB", "-1", 0, -5, "1 parsec", True, None, "0.1"])
-def test_a_size_that_is_none_is_refused(size):
+def test_an_invalid_size_is_refused(size):
     with pytest.raises(InputError, match="memory must be bytes or a size like"):
         parse_bytes(size)

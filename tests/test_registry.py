@@ -1,4 +1,4 @@
-"""The table type behind everything that is named from outside: added entries, lazy packages, errors."""
+"""The registry type behind everything that is chosen by name: added entries, lazy packages, errors."""
 
 import sys
 
@@ -76,7 +76,7 @@ def test_a_lazy_entry_is_imported_when_used(shapes):
         shapes["empty"]
 
 
-def test_an_added_entry_stands_beside_the_files(shapes):
+def test_an_added_entry_is_listed_with_the_files(shapes):
     shapes.add("square")(abs)
     assert shapes["square"] is abs
     assert "square" in list(shapes)

@@ -131,7 +131,7 @@ def measure() -> list[Measure]:
 
 
 def entries() -> list[str]:
-    """What stands directly under the package, besides `__init__`, `__main__` and `py.typed`."""
+    """What is directly under the package, besides `__init__`, `__main__` and `py.typed`."""
     return sorted(
         path.name
         for path in PACKAGE.iterdir()
@@ -140,7 +140,7 @@ def entries() -> list[str]:
 
 
 def single_importer(every: list[Module]) -> list[str]:
-    """Small modules that one other module imports, and that are no entries of a registry."""
+    """Small modules that one other module imports, and that are not entries of a registry."""
     names = {module.name for module in every}
     importers: dict[str, set[str]] = defaultdict(set)
     for module in every:

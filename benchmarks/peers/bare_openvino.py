@@ -1,4 +1,4 @@
-"""OpenVINO without a package around it: two streams, length-sorted batches. Not a peer, a reference."""
+"""Plain OpenVINO: two streams, length-sorted batches. A reference, not a peer."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ class BareOpenVINO:
         ids = [encoding.ids for encoding in self._tokenizer.encode_batch(texts)]
         order = sorted(range(len(ids)), key=lambda i: -len(ids[i]))
         size = batch or 32
-        found: dict[int, Any] = {}
+        result: dict[int, Any] = {}
 
         def pool(request: Any, job: tuple[list[int], Any]) -> None:  # noqa: ANN401 - an InferRequest, an array
             part, mask = job
             weights = mask.astype(np.float32)  # (b, t)
             mean = (weights[:, None] @ request.get_output_tensor(0).data)[:, 0]
             mean /= np.linalg.norm(mean, axis=1, keepdims=True)
-            found.update(zip(part, mean, strict=True))
+            result.update(zip(part, mean, strict=True))
 
         self._queue.set_callback(pool)
         for start in range(0, len(order), size):
@@ -52,7 +52,7 @@ class BareOpenVINO:
             inputs = {"input_ids": tokens, "attention_mask": mask, "token_type_ids": np.zeros_like(mask)}
             self._queue.start_async({k: v for k, v in inputs.items() if k in self._names}, (part, mask))
         self._queue.wait_all()
-        return np.array([found[i] for i in range(len(texts))], dtype=np.float32)
+        return np.array([result[i] for i in range(len(texts))], dtype=np.float32)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""One system of communities.py in a process of its own: communities of the rows of an npy file."""
+"""One system of communities.py in its own process: communities of the rows of an npy file."""
 
 from __future__ import annotations
 
@@ -17,13 +17,15 @@ class Ours:
         self._gemel, self._threads = gemel, threads
 
     def find(self, rows: np.ndarray, ask: Answer) -> list[list[int]]:
-        found = self._gemel.cluster(
+        result = self._gemel.cluster(
             rows, min_score=ask["min_score"], min_size=ask["min_size"], threads=self._threads
         )
-        order = np.argsort(found.labels, kind="stable")
-        ends = np.searchsorted(found.labels[order], np.arange(len(found) + 1))
+        order = np.argsort(result.labels, kind="stable")
+        ends = np.searchsorted(result.labels[order], np.arange(len(result) + 1))
         return (
-            [part.tolist() for part in np.split(order[ends[0] :], ends[1:-1] - ends[0])] if len(found) else []
+            [part.tolist() for part in np.split(order[ends[0] :], ends[1:-1] - ends[0])]
+            if len(result)
+            else []
         )
 
 
@@ -55,9 +57,9 @@ class Peer:
     def run(self, request: Answer) -> Answer:
         gc.collect()
         start = time.perf_counter()
-        found = self._system.find(self._rows, request["ask"])
+        result = self._system.find(self._rows, request["ask"])
         seconds = time.perf_counter() - start
-        groups = [[int(row) for row in group] for group in found]
+        groups = [[int(row) for row in group] for group in result]
         return {"seconds": seconds, "peak_mb": memory_mb("VmHWM"), "groups": groups}
 
 

@@ -1,4 +1,4 @@
-"""CTranslate2: an engine only, so tokens, order, pooling and normalisation are done here."""
+"""CTranslate2: an engine only, so tokenization, order, pooling and normalization are done here."""
 
 from __future__ import annotations
 

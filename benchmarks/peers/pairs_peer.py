@@ -1,4 +1,4 @@
-"""One system of pairs.py in a process of its own: pairs and search over vectors from npy files.
+"""One system of pairs.py in its own process: pairs and search over vectors from npy files.
 
 It runs in every environment, so each library is imported by the system that uses it. Reading the file and building
 what a library searches in (faiss: an index; torch: a tensor) are outside the timer.
@@ -36,13 +36,13 @@ class Ours:
         return lambda: self._gemel.search(queries, corpus, ask["k"], **how)
 
     @staticmethod
-    def answer(found: Any) -> Answer:  # noqa: ANN401 - Pairs or Hits
-        best = {"index": found.index[:, :10].tolist()} if hasattr(found, "index") else {}
-        return {"found": len(found), "scores": np.ravel(found.score)[:1000].tolist(), **best}
+    def answer(result: Any) -> Answer:  # noqa: ANN401 - Pairs or Hits
+        best = {"index": result.index[:, :10].tolist()} if hasattr(result, "index") else {}
+        return {"found": len(result), "scores": np.ravel(result.score)[:1000].tolist(), **best}
 
 
 class NumpyTriangle:
-    """What one would write by hand: blocks of the upper triangle, a running floor."""
+    """A simple version: blocks of the upper triangle, a running threshold."""
 
     def __init__(self, options: Answer) -> None:
         pass
@@ -58,8 +58,8 @@ class NumpyTriangle:
                     if i == j:
                         table[np.tril_indices(len(table))] = -np.inf
                     left, right = np.nonzero(table >= least)
-                    found = np.stack([table[left, right], left + i, right + j], axis=1)
-                    kept = np.concatenate([kept, found])
+                    result = np.stack([table[left, right], left + i, right + j], axis=1)
+                    kept = np.concatenate([kept, result])
                     if k is not None and len(kept) > k:
                         kept = kept[np.argpartition(-kept[:, 0], k)[:k]]
                         least = max(least, kept[:, 0].min())
@@ -68,8 +68,8 @@ class NumpyTriangle:
         return work
 
     @staticmethod
-    def answer(found: np.ndarray) -> Answer:
-        return {"found": len(found), "scores": found[:1000, 0].tolist()}
+    def answer(result: np.ndarray) -> Answer:
+        return {"found": len(result), "scores": result[:1000, 0].tolist()}
 
 
 class Products:
@@ -94,7 +94,7 @@ class Products:
         return work
 
     @staticmethod
-    def answer(found: None) -> Answer:
+    def answer(result: None) -> Answer:
         return {}
 
 
@@ -112,19 +112,19 @@ class SentenceTransformers:
         return lambda: self._util.paraphrase_mining_embeddings(table)[: ask["k"]]
 
     def search(self, queries: np.ndarray, corpus: np.ndarray, ask: Answer) -> Work:
-        asked, known = self._torch.from_numpy(queries), self._torch.from_numpy(corpus)
-        return lambda: self._util.semantic_search(asked, known, top_k=ask["k"])
+        query_tensor, corpus_tensor = self._torch.from_numpy(queries), self._torch.from_numpy(corpus)
+        return lambda: self._util.semantic_search(query_tensor, corpus_tensor, top_k=ask["k"])
 
     @staticmethod
-    def answer(found: Any) -> Answer:  # noqa: ANN401 - lists of lists or of dicts
-        if found and isinstance(found[0][0], dict):
-            scores = [hit["score"] for hits in found for hit in hits][:1000]
+    def answer(result: Any) -> Answer:  # noqa: ANN401 - lists of lists or of dicts
+        if result and isinstance(result[0][0], dict):
+            scores = [hit["score"] for hits in result for hit in hits][:1000]
             return {
-                "found": len(found),
+                "found": len(result),
                 "scores": scores,
-                "index": [[hit["corpus_id"] for hit in h] for h in found],
+                "index": [[hit["corpus_id"] for hit in h] for h in result],
             }
-        return {"found": len(found), "scores": [float(score) for score, _, _ in found[:1000]]}
+        return {"found": len(result), "scores": [float(score) for score, _, _ in result[:1000]]}
 
 
 class Faiss:
@@ -140,8 +140,8 @@ class Faiss:
         return lambda: index.search(queries, ask["k"])
 
     @staticmethod
-    def answer(found: tuple[np.ndarray, np.ndarray]) -> Answer:
-        scores, index = found
+    def answer(result: tuple[np.ndarray, np.ndarray]) -> Answer:
+        scores, index = result
         return {"found": len(index), "scores": scores.ravel()[:1000].tolist(), "index": index.tolist()}
 
 
@@ -164,7 +164,7 @@ class Peer:
         return {"packages": installed()}
 
     def prepare(self, request: Answer) -> Answer:
-        """Vectors in memory, before the clock starts; those of the case before are let go."""
+        """Vectors in memory, before the timer starts; those of the previous case are freed."""
         self._ready.clear()
         gc.collect()
         arrays = [np.load(path) for path in request["arrays"]]
@@ -177,9 +177,9 @@ class Peer:
         gc.collect()
         work = self._ready[request["case"]]
         start = time.perf_counter()
-        found = work()
+        result = work()
         seconds = time.perf_counter() - start
-        return {"seconds": seconds, "peak_mb": memory_mb("VmHWM"), **self._system.answer(found)}
+        return {"seconds": seconds, "peak_mb": memory_mb("VmHWM"), **self._system.answer(result)}
 
 
 if __name__ == "__main__":

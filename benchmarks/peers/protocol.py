@@ -1,10 +1,10 @@
-"""The conversation of a worker with the runner: one JSON object a line, in and out.
+"""The protocol between a worker and the runner: one JSON object per line, in and out.
 
-    prepare  make files for a peer (an ONNX export, a quantised graph), then leave
+    prepare  make files for a peer (an ONNX export, a quantized graph), then exit
     load     read the model and the texts
     tune     try batch sizes on a few texts of a set, keep the fastest
-    encode   texts of a set -> vectors; the time, and the vectors in a file when asked
-    latency  one text a call
+    encode   texts of a set -> vectors; the time, and the vectors in a file if requested
+    latency  one text per call
     matmul   rate of a square float32 matrix product
 
 It runs in every peer's environment, so it imports nothing but the standard library and numpy.
@@ -52,7 +52,7 @@ def installed() -> dict[str, str]:
 
 
 def die_with_parent() -> None:
-    """End when the runner does. A worker stopped by a signal would otherwise stay for ever if it is killed."""
+    """End when the runner ends. Otherwise a stopped worker would stay forever if the runner is killed."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
@@ -121,10 +121,10 @@ class Worker:
 
 
 def answer_requests(handle: Callable[[str, Answer], Answer]) -> None:
-    """Read requests until the runner closes the pipe. A failure is an answer, never a silence."""
+    """Read requests until the runner closes the pipe. A failure is answered too."""
     die_with_parent()
     replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # whatever a library prints goes to the log and cannot break the conversation
+    os.dup2(2, 1)  # the output of libraries goes to the log and cannot break the protocol
     for line in sys.stdin:
         request = json.loads(line)
         try:
@@ -137,12 +137,12 @@ def answer_requests(handle: Callable[[str, Answer], Answer]) -> None:
 
 
 def serve(make: Callable[[Answer], Peer], prepare: Callable[[Answer], None] | None = None) -> None:
-    """Be a worker for the peer that `make` makes."""
+    """Run as a worker for the peer that `make` returns."""
     worker = Worker(make, prepare)
-    known = {"prepare", "load", "tune", "encode", "latency"}
+    verbs = {"prepare", "load", "tune", "encode", "latency"}
 
     def handle(verb: str, request: Answer) -> Answer:
-        assert verb in known, f"unknown request {verb!r}"
+        assert verb in verbs, f"unknown request {verb!r}"
         reply: Answer = getattr(worker, verb)(request)
         return reply
 

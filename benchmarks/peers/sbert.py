@@ -41,7 +41,7 @@ class SentenceTransformers:
                 "PERFORMANCE_HINT": "LATENCY",
                 "NUM_STREAMS": "1",
             }
-            # optimum-intel compiles a float32 graph in bfloat16 where the processor has it, unless told
+            # optimum-intel compiles a float32 graph in bfloat16 where the processor supports it, unless configured
             config["INFERENCE_PRECISION_HINT"] = "f32"
             file = OPENVINO_FILES[precision]
             arguments["model_kwargs"] = {"file_name": file, "ov_config": config}

@@ -1,6 +1,6 @@
 """STS by sentence-transformers' own evaluator: a model folder and files in, one line of JSON with points out.
 
-Reads the tables itself, so that a mistake of our reader cannot hide.
+Reads the tables itself, so that it does not share an error of our reader.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def scores(model_folder: str, paths: list[str]) -> dict[str, dict[str, float]]:
 
     torch.set_num_threads(2)
     model = SentenceTransformer(model_folder, device="cpu")
-    found = {}
+    actual = {}
     for path in paths:
         with gzip.open(path, "rt", encoding="utf-8", newline="\n") as file:
             rows = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
@@ -33,12 +33,12 @@ def scores(model_folder: str, paths: list[str]) -> dict[str, dict[str, float]]:
         )
         metrics = evaluator(model)
         name = path.rsplit("/", 1)[-1].removesuffix(".tsv.gz")
-        found[name] = {
+        actual[name] = {
             f"{kind}-{metric}": 100 * float(metrics[f"{kind}_{metric}"])
             for kind in ("spearman", "pearson")
             for metric in ("cosine", "dot", "euclidean", "manhattan")
         }
-    return found
+    return actual
 
 
 if __name__ == "__main__":

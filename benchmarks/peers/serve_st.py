@@ -22,7 +22,7 @@ class Request(BaseModel):
 
 @app.post("/v1/embeddings")
 def embeddings(request: Request) -> dict:
-    """A thread of the pool for each request; torch does the rest."""
+    """One thread of the pool per request."""
     texts = [request.input] if isinstance(request.input, str) else request.input
     vectors = model.encode(texts, normalize_embeddings=True, show_progress_bar=False)
     rows = [{"index": at, "embedding": vector.tolist()} for at, vector in enumerate(vectors)]

@@ -1,11 +1,11 @@
 // The encoder's kernel over sizes that the fuzzer chooses. Sanitizers watch the memory; and a text's hidden states must be
-// the same bits alone, with one thread, as in company with several.
+// the same bits alone, with one thread, and in a batch, with several threads.
 #include <deque>
 
 #include "input.h"
 #include "kernel.cpp"
 
-struct Maker {  // exact sizes, so that one number too far is seen
+struct Maker {  // exact sizes, so that an access one past the end is detected
     Input &in;
     int int8;
     std::deque<std::vector<float>> floats = {};
@@ -43,7 +43,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     Input in = {data, size};
     const bool modern = in.flag();
     const long heads = 1 + in.upto(4), head = 1 + in.upto(35), width = heads * head, inner = 1 + in.upto(90);
-    const long words = 1 + in.upto(40), places = 1 + in.upto(70), count = in.upto(3), texts = 1 + in.upto(5);
+    const long words = 1 + in.upto(40), positions = 1 + in.upto(70), count = in.upto(3), texts = 1 + in.upto(5);
     const long table_width = in.flag() ? 1 + in.upto(40) : width;
     Maker make = {in, HAS_INT8 ? in.flag() : 0};
     auto norm = [&] { return Norm{make.some(width, 1), in.flag() ? make.some(width) : nullptr, 1e-5}; };
@@ -51,12 +51,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     for (auto &block : blocks) {
         block = {make.linear(3 * width, width), make.linear(width, width), make.linear(modern ? 2 * inner : inner, width),
                  make.linear(width, inner), norm(), norm(), nullptr, in.flag() ? in.upto(20) : -1};
-        if (modern && head % 2 == 0) block.rotary = make.some(places * head);
+        if (modern && head % 2 == 0) block.rotary = make.some(positions * head);
     }
     Network net = {};
     net.word = make.some(words * table_width);
-    net.positions = in.flag() ? make.some(places * table_width) : nullptr;
-    net.relative_bias = !modern && in.flag() ? make.some(heads * (2 * places - 1)) : nullptr;
+    net.positions = in.flag() ? make.some(positions * table_width) : nullptr;
+    net.relative_bias = !modern && in.flag() ? make.some(heads * (2 * positions - 1)) : nullptr;
     Linear projection;
     if (table_width != width) {
         projection = make.linear(width, table_width);
@@ -71,13 +71,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     net.heads = heads;
     net.ffn_width = modern ? 2 * inner : inner;
     net.activation = 1 + in.upto(3);
-    net.max_positions = places;
+    net.max_positions = positions;
     net.prenorm = net.gated = modern;
 
     std::vector<int64_t> starts = {0};
     long longest = 0;
     for (long text = 0; text < texts; text++) {
-        long tokens = 1 + in.upto(places - 1);
+        long tokens = 1 + in.upto(positions - 1);
         longest = std::max(longest, tokens);
         starts.push_back(starts.back() + tokens);
     }
@@ -92,7 +92,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         std::vector<char> room(gemel_scratch_bytes(&net, own[1], own[1]));
         gemel_hidden(&net, ids.data() + starts[text], own, 1, own[1], alone.data(), room.data(), 1);
         if (memcmp(alone.data(), hidden.data() + starts[text] * width, alone.size() * sizeof(float)))
-            wrong("a text alone has other bits than in company");
+            wrong("a text alone has other bits than in a batch");
     }
     return 0;
 }

@@ -40,7 +40,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     double scale = 1 / std::max({left.longest, right.longest, 1e-30});
     if (kind == MANHATTAN) scale = 1;
     left.rows.factor = right.rows.factor = scale;
-    // The slack is far wider than what the library computes: this looks at sizes and at what is left out, not at bounds.
+    // The slack is far wider than what the library computes: this tests sizes and completeness, not the bounds.
     Bounds bounds = {kind, form, kind == PRODUCT ? 1.0 : scale, 1e-3 * (kind == MANHATTAN ? dim : 1), 1e-5};
 
     long lanes = round_up(n, TILE_COLUMNS), padded = padded_dim(dim);

@@ -16,7 +16,7 @@ struct Input {
     long upto(long most) { return (byte() | byte() << 8) % (most + 1); }  // 0 .. most
     bool flag() { return byte() & 1; }
 
-    // Mostly small numbers; some as a hostile file has them.
+    // Mostly small numbers; some extreme ones as in a hostile file.
     float number(bool odd) {
         noise ^= noise << 13, noise ^= noise >> 17, noise ^= noise << 5;
         float value = (noise % 2001) / 1000.f - 1.f;
@@ -38,7 +38,7 @@ struct Input {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-#ifdef FUZZ_MAIN  // random bytes for so many seconds: program SECONDS SEED
+#ifdef FUZZ_MAIN  // random bytes for a number of seconds: program SECONDS SEED
 int main(int count, char **words) {
     double seconds = count > 1 ? std::atof(words[1]) : 1;
     std::mt19937 random(count > 2 ? std::atoi(words[2]) : 0);

@@ -17,7 +17,6 @@ METRICS = ("cosine", "dot", "euclidean", "manhattan")
     "gemel.vectors.search",
     "gemel.vectors.pairs",
     "gemel.vectors.scan.compare",
-    "gemel.vectors.quantize",
 )
 def arrays(folder: Path) -> Job:
     """Six bytes say type, metric, dimension, rows, k and options; the rest are the numbers."""
@@ -31,16 +30,16 @@ def arrays(folder: Path) -> Job:
         body = np.frombuffer(data[6:].ljust(16, b"\x01")[: (len(data) - 6) // 16 * 16 or 16], dtype=kind)
         rows = np.resize(body, (1 + head[3] % 90, dim)) if dim else body
         k = head[4] - 1
-        found = gemel.search(rows[:3], rows, k, metric=metric, threads=1)
-        if found.score.shape != found.index.shape or len(found.score) != len(rows[:3]):
-            raise WrongAnswerError(f"{found.score.shape} scores, {found.index.shape} positions")
+        result = gemel.search(rows[:3], rows, k, metric=metric, threads=1)
+        if result.score.shape != result.index.shape or len(result.score) != len(rows[:3]):
+            raise WrongAnswerError(f"{result.score.shape} scores, {result.index.shape} positions")
         fast, plain = (
             gemel.similar_pairs(rows, k=max(1, k), metric=metric, threads=1, prune=prune)
             for prune in (True, False)
         )
         for name in ("score", "left", "right"):
             if not np.array_equal(getattr(fast, name), getattr(plain, name)):
-                raise WrongAnswerError(f"{name} of the pairs depends on the way they are found")
+                raise WrongAnswerError(f"{name} of the pairs depends on how they are computed")
         for output in ("float16", "int8", "binary"):
             gemel.quantize(rows, output)
 

@@ -1,4 +1,4 @@
-"""Model folders: each file of a checkpoint in turn comes from a stranger, the others are those of a tiny model."""
+"""Model folders: each file of a checkpoint in turn is untrusted, the others are those of a tiny model."""
 
 from __future__ import annotations
 
@@ -28,8 +28,11 @@ def _encoded(folder: Path, engine: str | None = None) -> None:
     from gemel.checkpoint.architecture import model_types
     from gemel.checkpoint.files import read_object_if_there
 
-    known = read_object_if_there(folder / "config.json").get("model_type") in [*model_types(), "model2vec"]
-    model = gemel.load(folder, engine=engine or ("auto" if known else "native"))  # type: ignore[arg-type]
+    supported = read_object_if_there(folder / "config.json").get("model_type") in [
+        *model_types(),
+        "model2vec",
+    ]
+    model = gemel.load(folder, engine=engine or ("auto" if supported else "native"))  # type: ignore[arg-type]
     vectors = model.encode(TEXTS, on_long="truncate")
     if vectors.shape != (len(TEXTS), model.dim) or vectors.dtype != np.float32:
         raise WrongAnswerError(
@@ -38,7 +41,7 @@ def _encoded(folder: Path, engine: str | None = None) -> None:
 
 
 def _one_file(folder: Path, name: str, run: Callable[[Path], object], extra: tuple[bytes, ...] = ()) -> Job:
-    """The file `name` of a model folder is the input; it may also be one that the folder does not have yet."""
+    """The file `name` of a model folder is the input; it may also be a file that the folder does not have yet."""
     path = folder / name
     seeds = ([path.read_bytes()] if path.is_file() else []) + list(extra)
 
@@ -137,7 +140,7 @@ def config_torch(folder: Path) -> Job:
     return _one_file(folder / "model", "config.json", lambda model: _encoded(model, "torch"))
 
 
-@target("cross-config", "json", "gemel.checkpoint.cross", "gemel.encoder.cross_head")
+@target("cross-config", "json", "gemel.checkpoint.cross", "gemel.encoder.cross")
 def cross_config(folder: Path) -> Job:
     import gemel
     from serve_models import light_cross
@@ -193,7 +196,7 @@ def safetensors(folder: Path) -> Job:
 
 @target("safetensors-header", "json", "gemel.checkpoint.files")
 def safetensors_header(folder: Path) -> Job:
-    """The header as JSON, with a right length before it and enough bytes behind it."""
+    """The header as JSON, with a correct length before it and enough bytes after it."""
     from gemel.checkpoint.files import Tensors
 
     path = folder / "model.safetensors"
@@ -252,9 +255,9 @@ def tokenizer(folder: Path) -> Job:
     """tokenizer.json of a small vocabulary, of the kinds that checkpoints have: WordPiece, BPE, Unigram."""
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
-    from tiny import MARKS, tiny_bert
+    from tiny import SPECIAL_TOKENS, tiny_bert
 
-    words = [*MARKS, "a", "man", "cat", "the", "##s", "hello", "##ing"]
+    words = [*SPECIAL_TOKENS, "a", "man", "cat", "the", "##s", "hello", "##ing"]
     model = tiny_bert(folder / "model", vocabulary=words)
     pairs = Tokenizer(models.BPE({"a": 0, "b": 1, "ab": 2, "Ġ": 3, "<s>": 4}, [("a", "b")], unk_token="a"))
     pairs.pre_tokenizer = pre_tokenizers.ByteLevel()
@@ -270,11 +273,11 @@ def tokenizer(folder: Path) -> Job:
 
 @target("vocabulary", "lines", "gemel.checkpoint.tokenizer")
 def vocabulary(folder: Path) -> Job:
-    from tiny import MARKS, tiny_bert
+    from tiny import SPECIAL_TOKENS, tiny_bert
 
     model = tiny_bert(folder / "model")
     (model / "tokenizer.json").unlink()
-    words = "\n".join([*MARKS, "[MASK]", "a", "man", "##s", "cat", "é"])
+    words = "\n".join([*SPECIAL_TOKENS, "[MASK]", "a", "man", "##s", "cat", "é"])
     return _one_file(
         model, "vocab.txt", _encoded, (words.encode(), words.replace("\n", "\r\n").encode() + b"\r\n")
     )

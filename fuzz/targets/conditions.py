@@ -32,7 +32,7 @@ TREES: list[dict[str, Any]] = [
     {"year": {"not in": [1, 2020]}}, {"id": {"in": ["1", "2"]}},
 ]  # fmt: skip
 NEWER = {"tags": "texts", "sizes": "ints", "day": "date", "at": "datetime"}
-"""Fields of types that an older index does not have: used where they are there."""
+"""Fields of types that an older index does not have: used if they exist."""
 NEWER_ROWS: list[dict[str, Any]] = [
     {"tags": ["x", "it's"], "sizes": [1, 2**62], "day": "2024-02-29", "at": "2024-02-29T12:00:00+00:00"},
     {"tags": [], "sizes": None, "day": None, "at": "1970-01-01T00:00:00+00:00"},
@@ -63,10 +63,10 @@ def where_json(folder: Path) -> Job:
         from gemel.errors import InputError
 
         try:
-            found = json.loads(data)
+            result = json.loads(data)
         except (ValueError, RecursionError):
             raise InputError("not JSON") from None
-        return found if isinstance(found, Mapping | str) else {"and": found}
+        return result if isinstance(result, Mapping | str) else {"and": result}
 
     return _job(folder, [json.dumps(each).encode() for each in TREES], tree)
 
@@ -107,7 +107,7 @@ def _answer(index: Any, where: Any) -> object:  # noqa: ANN401
     from gemel.errors import GemelError
 
     try:
-        found = index.search([1.0, 0.5], len(ROWS), where=where, exact=True)
-        return sorted(hit.id for hit in found.hits), index.count(where).documents
+        result = index.search([1.0, 0.5], len(ROWS), where=where, exact=True)
+        return sorted(hit.id for hit in result.hits), index.count(where).documents
     except GemelError as error:
         return error

@@ -40,7 +40,7 @@ def index_folder(folder: Path) -> Job:
 
 
 @target("index-cache", "bytes", "gemel.index.lance.cache", "gemel.index.lance.ann", "gemel.index.lance.search",
-        "gemel.index.lance.words", limit_seconds=60.0)  # fmt: skip
+        limit_seconds=60.0)  # fmt: skip
 def index_cache(folder: Path) -> Job:
     """An index with what is built for search: lists of neighbors and the index of words."""
     return _index(folder, 400, large=100)
@@ -85,11 +85,10 @@ def _add_encoded(format: str) -> None:
         f"encoded-{format}",
         "bytes",
         "gemel.texts.encode_folder",
-        "gemel.texts.journal",
-        "gemel.texts.formats",
+        "gemel.texts.folder_files",
     )
     def make(folder: Path) -> Job:
-        """Vectors on disk, read by `read_folder`, by `verify`, and by an encoding that goes on."""
+        """Vectors on disk, read by `read_folder`, by `verify`, and by a resumed encoding."""
         import gemel
         from gemel.files.rows import Row
         from tiny import tiny_bert
@@ -112,13 +111,13 @@ def _add_encoded(format: str) -> None:
                 raise refused
 
         def _look(copy: Path) -> None:
-            found = gemel.read_folder(copy)
-            vectors, ids, texts = found.vectors, found.ids, found.texts
-            if not len(vectors) == len(ids) == len(texts) == len(found):
+            result = gemel.read_folder(copy)
+            vectors, ids, texts = result.vectors, result.ids, result.texts
+            if not len(vectors) == len(ids) == len(texts) == len(result):
                 raise WrongAnswerError(
-                    f"{len(found)} rows, {len(vectors)} vectors, {len(ids)} ids, {len(texts)} texts"
+                    f"{len(result)} rows, {len(vectors)} vectors, {len(ids)} ids, {len(texts)} texts"
                 )
-            found.verify()
+            result.verify()
             if vectors.shape != good.shape or (vectors != good).any():
                 raise WrongAnswerError("verify accepts vectors that are wrong")
 
@@ -152,8 +151,8 @@ def _add_json(name: str, file: str, *covers: str) -> None:
             (copy / file).write_bytes(data)
             refused = None
             try:
-                found = gemel.read_folder(copy)
-                len(found), found.dim, found.vectors, found.ids, found.texts, found.verify()
+                result = gemel.read_folder(copy)
+                len(result), result.dim, result.vectors, result.ids, result.texts, result.verify()
             except gemel.GemelError as error:
                 refused = error
             gemel.encode_to_folder(model, rows, copy, **settings)
@@ -167,7 +166,7 @@ def _journal(folder: Path, rows: list[Any]) -> bytes:
     """progress.json of a run that was killed when its first shard was full."""
     from gemel.texts.encode_folder import InputHash
 
-    found = json.loads((folder / "manifest.json").read_text())
+    result = json.loads((folder / "manifest.json").read_text())
     digest = InputHash()
     for row in rows:
         digest.add(row)
@@ -176,15 +175,15 @@ def _journal(folder: Path, rows: list[Any]) -> bytes:
         lines = (folder / name).read_bytes().splitlines(keepends=True)
         sizes[name] = sum(map(len, lines[: len(rows)]))
     state = {
-        "kind": found["kind"],
-        "version": found["version"],
-        "plan": {name: found[name] for name in ("fingerprint", "format", "keep_texts", "shard_rows")},
+        "kind": result["kind"],
+        "version": result["version"],
+        "plan": {name: result[name] for name in ("fingerprint", "format", "keep_texts", "shard_rows")},
         "rows": len(rows),
         "input_sha256": digest.hexdigest(),
         "dtype": "float32",
         "dim": 8,
         "sizes": sizes,
-        "shards": found["shards"][:1],
+        "shards": result["shards"][:1],
     }
     return json.dumps(state).encode()
 
@@ -193,12 +192,12 @@ _add_json(
     "encoded-manifest",
     "manifest.json",
     "gemel.texts.encode_folder",
-    "gemel.texts.journal",
+    "gemel.texts.folder_files",
 )
-_add_json("encoded-progress", "progress.json", "gemel.texts.journal", "gemel.texts.encode_folder")
+_add_json("encoded-progress", "progress.json", "gemel.texts.folder_files", "gemel.texts.encode_folder")
 
 
-@target("pair-folder", "bytes", "gemel.vectors.pair_folder")
+@target("pair-folder", "bytes", "gemel.vectors.pairs")
 def pair_folder(folder: Path) -> Job:
     """A finished folder of pairs, opened by a second request."""
     import gemel
@@ -207,14 +206,14 @@ def pair_folder(folder: Path) -> Job:
     gemel.similar_pairs(vectors, min_score=0.2, out=folder / "pairs")
 
     def read(copy: Path) -> None:
-        found = gemel.similar_pairs(vectors, min_score=0.2, out=copy)
-        if not len(found.score) == len(found.left) == len(found.right):
+        result = gemel.similar_pairs(vectors, min_score=0.2, out=copy)
+        if not len(result.score) == len(result.left) == len(result.right):
             raise WrongAnswerError("columns of different lengths")
 
     return _folder_job(folder / "pairs", read)
 
 
-@target("pair-progress", "json", "gemel.vectors.pair_folder")
+@target("pair-progress", "json", "gemel.vectors.pairs")
 def pair_progress(folder: Path) -> Job:
     """The journal of a run that was killed."""
     import gemel
@@ -241,8 +240,8 @@ def cluster_folder(folder: Path) -> Job:
 
     texts, vectors = _rows(30)
     clusters = gemel.cluster(vectors, k=3, texts=texts)
-    found = ClusteredTexts([str(n) for n in range(30)], texts, vectors, clusters, {"name": "m"})
-    write_cluster_folder(folder / "clusters", found, title="t", map=None)
+    result = ClusteredTexts([str(n) for n in range(30)], texts, vectors, clusters, {"name": "m"})
+    write_cluster_folder(folder / "clusters", result, title="t", map=None)
     return _folder_job(
         folder / "clusters", lambda copy: read_cluster_folder(copy).clusters.assign(vectors[:2])
     )
@@ -260,7 +259,7 @@ def clusters_json(folder: Path) -> Job:
     def read(data: bytes) -> None:
         with contextlib.suppress(
             ValueError, RecursionError
-        ):  # the mark of this run, or nothing behind it is read
+        ):  # the run id, without which the rest is not read
             content = json.loads(data)
             if isinstance(content, dict) and isinstance(content.get("mark"), str):
                 data = json.dumps({**content, "mark": mark}).encode()
@@ -270,12 +269,12 @@ def clusters_json(folder: Path) -> Job:
     return Job([path.read_bytes()], read)
 
 
-@target("classifier-json", "json", "gemel.sklearn.few_shot")
+@target("classifier-json", "json", "gemel.sklearn")
 def classifier_json(folder: Path) -> Job:
     import numpy as np
     from safetensors.numpy import save_file
 
-    from gemel.sklearn.few_shot import read_classifier
+    from gemel.sklearn import FewShotClassifier
 
     about = {
         "parameters": {"seed": 0},
@@ -291,19 +290,17 @@ def classifier_json(folder: Path) -> Job:
 
     def read(data: bytes) -> None:
         path.write_bytes(data)
-        stored = read_classifier(folder / "kept")
-        stored.check_parameters(["seed"])
-        stored.check("f")
+        FewShotClassifier._read(folder / "kept")
 
     return Job([json.dumps(about).encode()], read)
 
 
-@target("snapshot", "bytes", "gemel.training.snapshots")
+@target("snapshot", "bytes", "gemel.training.loop")
 def snapshot(folder: Path) -> Job:
     """A snapshot of a training run, as `gemel train --resume` reads it."""
     import torch
 
-    from gemel.training.snapshots import Snapshots, read_snapshot
+    from gemel.training.loop import Snapshots, read_snapshot
 
     snapshots = Snapshots(folder / "run", keep=1)
     state = {"step": 3, "epoch": 0, "random": [1, 2]}
@@ -313,11 +310,11 @@ def snapshot(folder: Path) -> Job:
     return _folder_job(kept, read_snapshot)
 
 
-@target("snapshot-state", "json", "gemel.training.snapshots")
+@target("snapshot-state", "json", "gemel.training.loop")
 def snapshot_state(folder: Path) -> Job:
     import torch
 
-    from gemel.training.snapshots import Snapshots, read_snapshot
+    from gemel.training.loop import Snapshots, read_snapshot
 
     kept = Snapshots(folder / "run", keep=1).write(3, {"step": 3}, {"network": {"w": torch.ones(4, 3)}})
 

@@ -1,4 +1,4 @@
-"""HTTP: requests to the application by protocol, and raw bytes to the connection. Never a 500, never no answer."""
+"""HTTP: requests to the application by protocol, and raw bytes to the connection. Always an answer, never a 500."""
 
 from __future__ import annotations
 
@@ -43,8 +43,7 @@ COVERS = tuple(
         "errors",
         "routes",
         "app",
-        "limits",
-        "protocols.requests",
+        "options",
         "protocols.texts",
         "protocols.openai",
         "protocols.tei",
@@ -52,7 +51,6 @@ COVERS = tuple(
         "protocols.cohere",
         "protocols.search",
         "protocols.pairs",
-        "protocols.clusters",
         "protocols.explain",
         "protocols.indexes",
     )
@@ -62,7 +60,7 @@ COVERS = tuple(
 def _app(folder: Path) -> tuple[Any, Any]:
     """The application around tiny models and an index in memory, and its services."""
     from gemel.index.open import open_index
-    from gemel.serve.limits import Limits
+    from gemel.serve.options import Limits
     from serve_case import app_of, make_services
     from serve_models import light_cross, related_model
 
@@ -209,12 +207,12 @@ def http_bytes(folder: Path) -> Job:
                 connection.data_received(part)
             await asyncio.sleep(0)
         if state.tasks:
-            await asyncio.wait(set(state.tasks), timeout=0.05)  # a body that is not whole is waited for
+            await asyncio.wait(set(state.tasks), timeout=0.05)  # an incomplete body is waited for
         connection.connection_lost(None)
         if state.tasks:
             _, late = await asyncio.wait(set(state.tasks), timeout=SECONDS)
             if late:
-                raise WrongAnswerError("a request goes on after its client hung up")
+                raise WrongAnswerError("a request continues after its client disconnected")
         return transport.written
 
     def ask(data: bytes) -> None:

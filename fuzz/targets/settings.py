@@ -31,10 +31,10 @@ def gemel_toml(folder: Path) -> Job:
         before, os.environ["GEMEL_CONFIG"] = os.environ.get("GEMEL_CONFIG"), str(path)
         try:
             files = read_files(list(VERBS))
-            for name, found in commands.items():
-                if isinstance(found, click.Group):
-                    check_commands(found, name, files)
-                for words, verb in verbs_below(found, (name,)):
+            for name, result in commands.items():
+                if isinstance(result, click.Group):
+                    check_commands(result, name, files)
+                for words, verb in verbs_below(result, (name,)):
                     default_map(verb, words, settings_of(verb, words, files))
         finally:
             os.environ["GEMEL_CONFIG"] = before or "none"

@@ -89,7 +89,7 @@ def parquet(folder: Path) -> Job:
 @target(
     "training-data",
     "lines",
-    *(f"gemel.training.data.{name}" for name in ("columns", "labels", "read", "sources", "store")),
+    *(f"gemel.training.data.{name}" for name in ("columns", "labels", "read", "store")),
 )
 def training_data(folder: Path) -> Job:
     """A file of pairs with labels or scores, as `gemel train` reads it for three objectives."""
@@ -174,7 +174,7 @@ def word_vectors_npy(folder: Path) -> Job:
 
 @target("word-vectors-words", "bytes", "gemel.evaluation.baselines")
 def word_vectors_words(folder: Path) -> Job:
-    """The list of words beside a table."""
+    """The list of words next to a table."""
     import numpy as np
 
     np.save(folder / "table.npy", np.ones((2, 3), np.float32))
@@ -188,8 +188,8 @@ def _word_vectors(path: Path, seeds: list[bytes], read_from: Path | None = None)
 
     def read(data: bytes) -> None:
         path.write_bytes(data)
-        found = read_word_vectors(read_from or path)
-        if not np.isfinite(found.table).all() or max(found.index.values()) >= len(found.table):
+        result = read_word_vectors(read_from or path)
+        if not np.isfinite(result.table).all() or max(result.index.values()) >= len(result.table):
             raise WrongAnswerError("vectors that are not finite, or words without one")
 
     return Job(seeds, read)

@@ -23,24 +23,22 @@ _NAMES = {  # module: its public names
     "index.port": "Count Store",
     "index.query": "Answer Hit",
     "index.verify": "VerifyResult",
-    "model": "ConfiguredModel Model TokenEmbeddings load",
+    "model": "ConfiguredModel Model load",
     "options": "CrossKeywords CrossOptions EncodeKeywords EncodeOptions",
     "texts.encode_folder": "EncodedFolder FolderProgress FolderResult encode_to_folder read_folder",
     "texts.explanation": "Explanation explain",
-    "texts.pairs": "Relations TextPairs find_pairs",
-    "texts.search": "TextHits search_texts",
+    "texts.search": "Relations TextHits TextPairs find_pairs search_texts",
     "training.distill.distill": "distill",
     "training.distill.job": "DistillResult",
     "training.distill.teacher": "StudentAgreement",
     "training.options": "TrainOptions",
     "training.run": "TrainResult",
     "training.train": "train",
-    "types": "EncodeReport Encoder",
+    "types": "EncodeReport Encoder TokenEmbeddings",
     "vectors.calibration": "Calibration calibrate",
     "vectors.pair_scan": "Pairs",
     "vectors.pairs": "similar_pairs",
-    "vectors.quantize": "quantize rescore",
-    "vectors.search": "Hits search",
+    "vectors.search": "Hits quantize rescore search",
     "vectors.similarity": "cosine normalize",
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
@@ -82,7 +80,6 @@ if TYPE_CHECKING:
     from gemel.index.verify import VerifyResult as VerifyResult
     from gemel.model import ConfiguredModel as ConfiguredModel
     from gemel.model import Model as Model
-    from gemel.model import TokenEmbeddings as TokenEmbeddings
     from gemel.model import load as load
     from gemel.options import CrossKeywords as CrossKeywords
     from gemel.options import CrossOptions as CrossOptions
@@ -95,10 +92,10 @@ if TYPE_CHECKING:
     from gemel.texts.encode_folder import read_folder as read_folder
     from gemel.texts.explanation import Explanation as Explanation
     from gemel.texts.explanation import explain as explain
-    from gemel.texts.pairs import Relations as Relations
-    from gemel.texts.pairs import TextPairs as TextPairs
-    from gemel.texts.pairs import find_pairs as find_pairs
+    from gemel.texts.search import Relations as Relations
     from gemel.texts.search import TextHits as TextHits
+    from gemel.texts.search import TextPairs as TextPairs
+    from gemel.texts.search import find_pairs as find_pairs
     from gemel.texts.search import search_texts as search_texts
     from gemel.training.distill.distill import distill as distill
     from gemel.training.distill.job import DistillResult as DistillResult
@@ -108,13 +105,14 @@ if TYPE_CHECKING:
     from gemel.training.train import train as train
     from gemel.types import Encoder as Encoder
     from gemel.types import EncodeReport as EncodeReport
+    from gemel.types import TokenEmbeddings as TokenEmbeddings
     from gemel.vectors.calibration import Calibration as Calibration
     from gemel.vectors.calibration import calibrate as calibrate
     from gemel.vectors.pair_scan import Pairs as Pairs
     from gemel.vectors.pairs import similar_pairs as similar_pairs
-    from gemel.vectors.quantize import quantize as quantize
-    from gemel.vectors.quantize import rescore as rescore
     from gemel.vectors.search import Hits as Hits
+    from gemel.vectors.search import quantize as quantize
+    from gemel.vectors.search import rescore as rescore
     from gemel.vectors.search import search as search
     from gemel.vectors.similarity import cosine as cosine
     from gemel.vectors.similarity import normalize as normalize

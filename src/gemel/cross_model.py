@@ -16,26 +16,27 @@ from typing import Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from gemel.checkpoint.architecture import architecture_of, max_positions
+from gemel.checkpoint.architecture import architecture_of, least, max_positions
 from gemel.checkpoint.cross import CrossCheckpoint, read_cross, write_cross
 from gemel.checkpoint.fingerprint import weights_hash
 from gemel.checkpoint.sources import find_model, given_name
 from gemel.checkpoint.tokenizer import load_tokenizer
-from gemel.encoder.batches import Lanes, Positions, run
-from gemel.encoder.cross_head import CrossHead, read_head, with_token_types
-from gemel.encoder.engines.engine import EnginePool
-from gemel.encoder.engines.torch import TorchPairEngine
-from gemel.encoder.pair_tokenizer import (
+from gemel.encoder.batches import Lanes, Positions, distinct_rows, run
+from gemel.encoder.cross import (
+    CrossHead,
     PairTokenizer,
-    PairTokens,
     check_pairs,
     check_text_list,
-    refuse_long_pairs,
+    read_head,
+    with_token_types,
 )
-from gemel.encoder.tokenizer import warn_of_long
+from gemel.encoder.engines.engine import EnginePool
+from gemel.encoder.engines.torch import TorchPairEngine
+from gemel.encoder.head import softmax
+from gemel.encoder.tokenizer import Windows, refuse_long, warn_of_long
 from gemel.encoder.weights import read_network
 from gemel.errors import InputError, ModelError
-from gemel.options import CrossKeywords, CrossOptions, EncodeOptions, EngineName, Precision
+from gemel.options import CrossKeywords, CrossOptions, EncodeOptions, EngineName, Precision, check_count
 from gemel.terminal import Progress
 from gemel.types import Vectors
 
@@ -113,7 +114,7 @@ class CrossModel:
     @property
     def max_length(self) -> int | None:
         """Tokens of a pair that count, special tokens included; None: all."""
-        return _least(self.checkpoint.encoder.max_length, self._positions)
+        return least(self.checkpoint.encoder.max_length, self._positions)
 
     @property
     def engine_name(self) -> str:
@@ -161,8 +162,7 @@ class CrossModel:
         logits = self.logits(left, right, options, **keywords)
         if self.checkpoint.activation == "sigmoid":
             return _sigmoid(logits)
-        powers = np.exp(logits - logits.max(axis=1, keepdims=True, initial=-np.inf))
-        return np.asarray(powers / powers.sum(axis=1, keepdims=True), dtype=np.float32)
+        return softmax(logits)
 
     def relation(
         self, left: Sequence[str], right: Sequence[str], **keywords: Unpack[CrossKeywords]
@@ -182,8 +182,8 @@ class CrossModel:
         self._check_one_output("rank")
         if not isinstance(query, str):
             raise InputError(f"rank takes one query, a string, got {type(query).__name__}")
-        if k is not None and (isinstance(k, bool) or not isinstance(k, int) or k < 1):
-            raise InputError(f"k must be a whole number of at least 1, got {k!r}")
+        if k is not None:
+            check_count("k", k)
         texts = check_text_list(documents, "documents", "rank(query, [document])")
         logits = self.logits([query] * len(texts), texts, options, **keywords)
         best = np.argsort(-logits[:, 0], kind="stable")[:k]  # scores near 1 may be equal where logits differ
@@ -199,9 +199,7 @@ class CrossModel:
         """(n, k) the outputs of the network for each pair, before a sigmoid or softmax."""
         settings = CrossOptions.of(options, keywords)
         pairs = check_pairs(left, right)
-        where: dict[tuple[str, str], int] = {}
-        rows = np.fromiter((where.setdefault(pair, len(where)) for pair in pairs), np.int64, len(pairs))
-        distinct = list(where)
+        distinct, rows = distinct_rows(pairs)
         logits = np.empty((len(distinct), len(self.labels)), dtype=np.float32)
         tokens, kept = np.zeros((2, len(distinct)), dtype=np.int64)
         progress = Progress(len(distinct), "pairs", shown=settings.progress)
@@ -210,7 +208,7 @@ class CrossModel:
             ready = self._tokens(distinct[block], settings)
             tokens[block], kept[block] = [pair.tokens for pair in ready], [pair.kept for pair in ready]
             if settings.on_long == "error":
-                refuse_long_pairs(ready, distinct[block], pairs)
+                refuse_long(ready, distinct[block], pairs, name="pair {}", advice="'truncate'")
             logits[block] = self._logits(ready, settings, progress)
         progress.close()
         if settings.on_long == "warn":
@@ -229,11 +227,11 @@ class CrossModel:
             overwrite=overwrite,
         )
 
-    def _tokens(self, pairs: Sequence[tuple[str, str]], options: CrossOptions) -> list[PairTokens]:
+    def _tokens(self, pairs: Sequence[tuple[str, str]], options: CrossOptions) -> list[Windows]:
         left, right = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
         return self._tokenizer.pairs(left, right, self._limit(options), parallel=options.threads != 1)
 
-    def _logits(self, pairs: Sequence[PairTokens], options: CrossOptions, progress: Progress) -> Vectors:
+    def _logits(self, pairs: Sequence[Windows], options: CrossOptions, progress: Progress) -> Vectors:
         """One row per pair."""
         engine = self._engines[options.precision or self.precision]
         pooled = np.empty((len(pairs), engine.width), dtype=np.float32)
@@ -242,7 +240,7 @@ class CrossModel:
             pooled[positions] = self._head.pool(hidden)
             progress.add(len(positions))
 
-        ids = [pair.ids for pair in pairs]
+        ids = [pair.pieces[0] for pair in pairs]
         run(engine, ids, keep, lanes=self._lanes, threads=options.threads, memory=options.memory)
         return self._head.logits(pooled)
 
@@ -250,7 +248,7 @@ class CrossModel:
         return logits[:, 0] if self.checkpoint.activation == "identity" else _sigmoid(logits[:, 0])
 
     def _limit(self, options: CrossOptions) -> int | None:
-        return _least(options.max_length or self.max_length, self._positions)
+        return least(options.max_length or self.max_length, self._positions)
 
     def _check_one_output(self, method: str) -> None:
         if len(self.labels) > 1:
@@ -304,10 +302,6 @@ def _torch_parts(
         )
     # The engine gives the numbers of the labels, so the head has no layers.
     return _Parts(engines, CrossHead("cls", ()), opened.vocabulary, max_positions(checkpoint.encoder.config))
-
-
-def _least(*lengths: int | None) -> int | None:
-    return min((length for length in lengths if length is not None), default=None)
 
 
 def _sigmoid(x: Vectors) -> Vectors:

@@ -16,60 +16,31 @@ from typing import TYPE_CHECKING, Literal, Unpack
 import numpy as np
 from numpy.typing import ArrayLike
 
-from gemel.checkpoint.architecture import max_positions
 from gemel.checkpoint.folder import Checkpoint, read_checkpoint
 from gemel.checkpoint.head import ClassificationHead
-from gemel.checkpoint.tokenizer import open_tokenizer
-from gemel.encoder.batches import Keep, Lanes, Positions, run
+from gemel.encoder.batches import Keep, Lanes, Positions, distinct_rows, run
 from gemel.encoder.engines.engine import Engine, EnginePool
-from gemel.encoder.head import check_finite, classification_probabilities, finish
+from gemel.encoder.head import check_finite, classification_probabilities, finish_as, unit_length
 from gemel.encoder.pooling import POOLINGS, join_windows, pool_each
 from gemel.encoder.tokenizer import (
+    PreparedTexts,
+    TextPreparer,
     TextTokenizer,
     TokenIds,
     Windows,
     check_texts,
-    cut,
-    refuse_long,
     warn_of_long,
 )
 from gemel.errors import InputError
 from gemel.options import EncodeKeywords, EncodeOptions, EngineName, Precision
 from gemel.terminal import Progress
-from gemel.types import AnyVectors, EncodeReport, Vectors
+from gemel.types import AnyVectors, EncodeReport, TokenEmbeddings, Vectors
 
 if TYPE_CHECKING:
     from gemel.checkpoint.fingerprint import Fingerprint
+    from gemel.encoder.passages import PreparedPassage
 
 BLOCK = 8192  # texts tokenized at once: enough of each length to fill batches
-
-
-@dataclass(frozen=True)
-class TokenEmbeddings:
-    """One text, token by token."""
-
-    tokens: tuple[str, ...]
-    vectors: Vectors
-    """(t, width): the network's last hidden states, before pooling."""
-    skipped: int = 0
-    """Tokens at the start that pooling skips: those of a prompt that does not count."""
-
-
-@dataclass(frozen=True)
-class PreparedTexts:
-    """Texts as tokens, ready for `Model.run`. Those with equal options may be joined and split."""
-
-    windows: tuple[Windows, ...]
-    """One per text, in order."""
-    options: EncodeOptions
-
-
-@dataclass(frozen=True)
-class PreparedPassage:
-    """One passage of a text, tokenized."""
-
-    text: str
-    windows: Windows
 
 
 def load(
@@ -120,13 +91,7 @@ class Model:
         self.precision: Precision = EncodeOptions(precision=precision).precision or "float32"
         self._engines = EnginePool(checkpoint, engine=engine, device=device)
         self._lanes = Lanes()
-        opened = open_tokenizer(checkpoint)
-        self._tokenizer = TextTokenizer(
-            opened.tokenizer,
-            special=checkpoint.kind == "transformer",
-            drop="[UNK]" if checkpoint.skip_unknown else None,
-            cut=opened.truncation_side,
-        )
+        self._preparer = TextPreparer(checkpoint)
         self.width = self.engine.width
 
     @property
@@ -170,7 +135,7 @@ class Model:
     @property
     def tokenizer(self) -> TextTokenizer:
         """Texts to tokens and back; safe to use from several threads."""
-        return self._tokenizer
+        return self._preparer.tokenizer
 
     @cached_property
     def weights_hash(self) -> str:
@@ -191,12 +156,12 @@ class Model:
         return Fingerprint(
             weights=self.weights_hash,
             pooling=self.checkpoint.pooling.modes,
-            prompt=self._prompt(options),
-            normalize=self._unit(options),
+            prompt=self._preparer.prompt(options),
+            normalize=unit_length(self.checkpoint, options),
             dim=options.dim or self.dim,
             precision=options.precision or self.precision,
             output=options.output,
-            max_length=self._limit(options) or 0,
+            max_length=self._preparer.limit(options) or 0,
             on_long="chunk" if options.on_long == "chunk" else "cut",
         )
 
@@ -228,26 +193,22 @@ class Model:
         settings = EncodeOptions.of(options, keywords)
         started = perf_counter()
         checked = check_texts(texts)
-        where: dict[str, int] = {}
-        rows = np.fromiter((where.setdefault(text, len(where)) for text in checked), np.int64, len(checked))
-        distinct = list(where)
+        distinct, rows = distinct_rows(checked)
         vectors = np.empty((len(distinct), self._dim(settings)), dtype=np.float32)
         tokens, kept = np.zeros((2, len(distinct)), dtype=np.int64)
         progress = Progress(len(distinct), "texts", shown=settings.progress)
         for start in range(0, len(distinct), BLOCK):
             block = slice(start, start + BLOCK)
-            windows = self._windows(distinct[block], settings)
+            windows = self._preparer.windows(distinct[block], settings, among=checked)
             tokens[block] = [window.tokens for window in windows]
             kept[block] = [window.kept for window in windows]
-            if settings.on_long == "error":
-                refuse_long(windows, distinct[block], checked)
             vectors[block] = self._vectors(windows, settings, progress)
         progress.close()
         if settings.on_long == "warn":
-            warn_of_long(tokens[rows], kept[rows], self._limit(settings))
+            warn_of_long(tokens[rows], kept[rows], self._preparer.limit(settings))
         repeated = len(checked) - len(distinct)
         if settings.output != "float32":
-            from gemel.vectors.quantize import quantize
+            from gemel.vectors.search import quantize
 
             vectors = quantize(vectors, settings.output)
         return EncodeReport(
@@ -314,11 +275,7 @@ class Model:
         Duplicates are not removed, and there is no warning of texts that were cut; see `Windows.kept`.
         """
         self._dim(options)
-        checked = check_texts(texts)
-        windows = self._windows(checked, options)
-        if options.on_long == "error":
-            refuse_long(windows, checked, checked)
-        return PreparedTexts(tuple(windows), options)
+        return PreparedTexts(tuple(self._preparer.windows(check_texts(texts), options)), options)
 
     def run(self, prepared: PreparedTexts) -> Vectors:
         """(n, dim) float32: the same bits as `encode`."""
@@ -335,13 +292,11 @@ class Model:
                 "token vectors of a text in chunks are not defined. Use on_long='warn' or 'truncate'"
             )
         checked = check_texts(texts)
-        windows = self._windows(checked, settings)
-        if settings.on_long == "error":
-            refuse_long(windows, checked, checked)
-        elif settings.on_long == "warn":
+        windows = self._preparer.windows(checked, settings)
+        if settings.on_long == "warn":
             tokens = np.array([window.tokens for window in windows], dtype=np.int64)
             kept = np.array([window.kept for window in windows], dtype=np.int64)
-            warn_of_long(tokens, kept, self._limit(settings))
+            warn_of_long(tokens, kept, self._preparer.limit(settings))
         vectors: list[Vectors] = [np.zeros((0, self.width), np.float32)] * len(checked)
 
         def keep(positions: Positions, hidden: Vectors) -> None:
@@ -351,9 +306,9 @@ class Model:
 
         pieces = [window.pieces[0] for window in windows]
         self._run(pieces, settings, keep)
-        skipped = self._prompt_tokens(settings)
+        skipped = self._preparer.prompt_tokens(settings)
         return [
-            TokenEmbeddings(tuple(self._tokenizer.names(piece)), states, skipped)
+            TokenEmbeddings(tuple(self.tokenizer.names(piece)), states, skipped)
             for piece, states in zip(pieces, vectors, strict=True)
         ]
 
@@ -370,44 +325,21 @@ class Model:
         Passages end at paragraphs, sentences or words. `tokens`: the most of a passage, with special tokens and prompt;
         None: as many as the model reads. Without `options`, the prompt is that of `encode_document`.
         """
-        from gemel.encoder.passages import Divider, passage_limit
+        from gemel.encoder.passages import split_texts
 
         settings = EncodeOptions.of(options, keywords)
         if options is None:
             settings = self.options_for("document", **keywords)
-        most = passage_limit(tokens, self._limit(settings))
-        checked = check_texts(texts)
-        if most is None:
-            return [[text] for text in checked]
-        parallel = settings.threads != 1
-        divider = Divider(self._tokenizer, self._prompt(settings), most, parallel=parallel)
-        return [[passage.text for passage in parts] for parts in divider.divide(checked)]
+        return split_texts(self._preparer, check_texts(texts), settings, tokens)
 
     def prepare_passages(
         self, texts: Sequence[str], options: EncodeOptions, *, tokens: int | None = None
     ) -> list[list[PreparedPassage]]:
         """As `passages`, each with its tokens, ready for `run`: no text is tokenized a second time to be encoded."""
-        from gemel.encoder.passages import Divider, passage_limit
+        from gemel.encoder.passages import prepare_passages
 
         self._dim(options)
-        limit, checked = self._limit(options), check_texts(texts)
-        most = passage_limit(tokens, limit)
-        if most is None:
-            windows = self._windows(checked, options)
-            return [[PreparedPassage(*each)] for each in zip(checked, windows, strict=True)]
-        divider = Divider(self._tokenizer, self._prompt(options), most, parallel=options.threads != 1)
-        passages = [
-            [
-                PreparedPassage(each.text, cut(each.tokens, self._tokenizer.special, limit, options.on_long))
-                for each in parts
-            ]
-            for parts in divider.divide(checked)
-        ]
-        if options.on_long == "error":
-            every = [passage for parts in passages for passage in parts]
-            all_texts = [passage.text for passage in every]
-            refuse_long([passage.windows for passage in every], all_texts, all_texts)
-        return passages
+        return prepare_passages(self._preparer, check_texts(texts), options, tokens)
 
     def relation(
         self,
@@ -449,22 +381,11 @@ class Model:
 
         return write_checkpoint(self.checkpoint, folder, overwrite=overwrite)
 
-    # From texts to rows of the result: cut, run, pool, join.
-
-    def _windows(self, texts: Sequence[str], options: EncodeOptions) -> list[Windows]:
-        prompt = self._prompt(options)
-        self._check_prompt_length(options)
-        contents = self._tokenizer.content(
-            [prompt + text for text in texts] if prompt else texts, parallel=options.threads != 1
-        )
-        limit = self._limit(options)
-        return [cut(content, self._tokenizer.special, limit, options.on_long) for content in contents]
-
     def _vectors(self, windows: list[Windows], options: EncodeOptions, progress: Progress) -> Vectors:
         """One row for each text, finished."""
         pieces = [piece for window in windows for piece in window.pieces]
         owners = np.repeat(np.arange(len(windows)), [len(window.pieces) for window in windows])
-        modes, skips = self.checkpoint.pooling.modes, self._skips(windows, options)
+        modes, skips = self.checkpoint.pooling.modes, self._preparer.skips(windows, options)
         pooled = np.zeros((len(pieces), self.width * len(modes)), dtype=np.float32)
 
         def keep(positions: Positions, hidden: Vectors) -> None:
@@ -476,17 +397,9 @@ class Model:
         self._run(pieces, options, keep)
         if len(pieces) > len(windows):
             pooled = join_windows(pooled, [window.weights for window in windows])
-        vectors = self._finish(pooled, options)
+        vectors = finish_as(self.checkpoint, pooled, options)
         check_finite(vectors, self.checkpoint)
         return vectors
-
-    def _finish(self, pooled: Vectors, options: EncodeOptions) -> Vectors:
-        """The steps after pooling. The checkpoint's own `truncate_dim` cuts normalized vectors, as in
-        sentence-transformers; a requested `dim` or `normalize` normalizes what is left."""
-        kept = self.checkpoint.truncate_dim
-        early = options.dim or (kept if options.normalize else None)
-        vectors = finish(pooled, self.checkpoint.dense, unit=self._unit(options), dim=early)
-        return vectors if early or kept is None else np.ascontiguousarray(vectors[:, :kept])
 
     def _run(self, pieces: Sequence[TokenIds], options: EncodeOptions, keep: Keep) -> None:
         engine = self._engines[options.precision or self.precision]
@@ -498,62 +411,6 @@ class Model:
                 f"the model {self.name} has no classification head. Train one with --objective classification"
             )
         return self.checkpoint.relation
-
-    # What an option means for this checkpoint.
-
-    def _prompt(self, options: EncodeOptions) -> str:
-        prompts = self.checkpoint.prompts
-        if options.prompt is not None:
-            return options.prompt
-        name = options.prompt_name or self.checkpoint.default_prompt_name
-        if name is None:
-            return ""
-        if name not in prompts:
-            available = ", ".join(sorted(prompts)) or "none"
-            raise InputError(f"unknown prompt {name!r}. The model {self.name} brings: {available}")
-        return prompts[name]
-
-    def _prompt_tokens(self, options: EncodeOptions) -> int:
-        """Tokens at the start that pooling skips: those of the prompt, where the checkpoint says so."""
-        prompt = self._prompt(options)
-        if self.checkpoint.pooling.include_prompt or not prompt:
-            return 0
-        return self._tokenizer.prefix_length(prompt)
-
-    def _check_prompt_length(self, options: EncodeOptions) -> None:
-        """Refuse a prompt that fills the window: all texts would get the same vector, or zeros."""
-        prompt, limit = self._prompt(options), self._limit(options)
-        if not prompt or limit is None or options.on_long == "chunk":
-            return
-        room, taken = limit - len(self._tokenizer.special), len(self._tokenizer.content([prompt])[0])
-        seen = self._tokenizer.special.cut == "left" and self.checkpoint.pooling.include_prompt
-        if taken >= room >= 1 and not seen:
-            raise InputError(
-                f"the prompt has {taken} tokens, the model reads {room} beside its special tokens: nothing of a text "
-                "would count. Use a shorter prompt, a larger max_length, or on_long='chunk'"
-            )
-
-    def _skips(self, windows: list[Windows], options: EncodeOptions) -> Positions:
-        """(pieces,) tokens at the start of each piece that pooling skips, because they belong to the prompt."""
-        skip, before = self._prompt_tokens(options), len(self._tokenizer.special.before)
-        if not skip:
-            return np.zeros(sum(len(window.pieces) for window in windows), dtype=np.int64)
-        skips: list[int] = []
-        for window in windows:
-            # Later pieces start after the prompt, or inside it where it is long.
-            inside = (max(0, skip - before - start) for start in window.starts[1:])
-            skips += [skip, *(before + tokens if tokens else 0 for tokens in inside)]
-        return np.asarray(skips, dtype=np.int64)
-
-    def _unit(self, options: EncodeOptions) -> bool:
-        return self.checkpoint.normalize if options.normalize is None else options.normalize
-
-    def _limit(self, options: EncodeOptions) -> int | None:
-        """Tokens of a text that are run; a `max_length` over the checkpoint's own is bounded by its positions."""
-        requested = options.max_length or self.checkpoint.max_length
-        # A table of token vectors has no positions, whatever config.json says.
-        room = max_positions(self.checkpoint.config) if self.checkpoint.kind == "transformer" else None
-        return min((length for length in (requested, room) if length is not None), default=None)
 
     def _dim(self, options: EncodeOptions) -> int:
         if options.dim is not None and options.dim > self.dim:

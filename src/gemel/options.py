@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
@@ -89,6 +90,13 @@ def parse_bytes(size: int | str) -> int:
     return int(float(match[1]) * unit)
 
 
+def usable_cores() -> int:
+    """Cores that this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0)) or 1
+    return os.cpu_count() or 1
+
+
 def check_choice(name: str, value: object, choices: tuple[object, ...]) -> None:
     """Refuse a value that is not one of `choices`, such as the arguments of a Literal."""
     if value not in choices:
@@ -120,8 +128,7 @@ class CrossOptions:
 
     def __post_init__(self) -> None:
         EncodeOptions(**asdict(self))  # the same rules and messages
-        if self.on_long not in ("warn", "error", "truncate"):
-            raise InputError(f"on_long must be one of warn, error, truncate for pairs, got {self.on_long!r}")
+        check_choice("on_long", self.on_long, ("warn", "error", "truncate"))
 
     @classmethod
     def of(cls, options: CrossOptions | None, keywords: CrossKeywords) -> CrossOptions:

@@ -1,4 +1,4 @@
-"""Types that many modules share: names of arrays, the protocol of encoders, the result of encoding."""
+"""Types that many modules share: names of arrays, the protocol of encoders, results of encoding."""
 
 from __future__ import annotations
 
@@ -53,3 +53,14 @@ class EncodeReport:
         parts.append(f"{len(cut):,} cut ({lost:,} tokens lost)" if len(cut) else "none cut")
         parts.append(f"{self.seconds:.2f} s")
         return ", ".join(parts)
+
+
+@dataclass(frozen=True)
+class TokenEmbeddings:
+    """One text, token by token."""
+
+    tokens: tuple[str, ...]
+    vectors: Vectors
+    """(t, width): the network's last hidden states, before pooling."""
+    skipped: int = 0
+    """Tokens at the start that pooling skips: those of a prompt that does not count."""

@@ -1,4 +1,4 @@
-"""The cache: where it is, what may be called a model in it, and that a folder in it is whole."""
+"""The cache: where it is, valid model names, and that its folders are complete."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_names_become_folders():
         "é",
     ],
 )
-def test_names_with_path_tricks_are_refused(name):
+def test_names_with_path_traversal_are_refused(name):
     with pytest.raises(ModelError, match="is not the name of a model"):
         cache.location(name)
 
@@ -113,7 +113,7 @@ def test_when_another_process_was_first_its_folder_is_used(home):
     assert names(home / "models") == ["name"]
 
 
-def test_old_leftovers_are_cleaned_and_young_ones_kept(home):
+def test_old_leftovers_are_removed_and_recent_ones_kept(home):
     old, young = (home / "models" / f".name.{word}.part" for word in ("old", "young"))
     for path in (old, young):
         (path / "model").mkdir(parents=True)
@@ -135,7 +135,7 @@ posix = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="owners are of POS
 
 
 @posix
-def test_the_folders_of_the_cache_are_the_user_s_alone(home):
+def test_cache_folders_are_private_to_the_user(home):
     before = os.umask(0)
     try:
         cache.install("mine", fill)
@@ -146,8 +146,8 @@ def test_the_folders_of_the_cache_are_the_user_s_alone(home):
 
 
 @pytest.fixture
-def stranger(monkeypatch):
-    """Everything there is belongs to somebody else."""
+def other_user(monkeypatch):
+    """Every file belongs to another user."""
     monkeypatch.setattr(os, "geteuid", lambda: Path(__file__).stat().st_uid + 4321)
     real = Path.lstat
 
@@ -160,11 +160,11 @@ def stranger(monkeypatch):
 
 
 @posix
-def test_a_cache_that_somebody_else_put_where_all_can_write_is_refused(home, request):
+def test_a_cache_of_another_user_in_a_world_writable_folder_is_refused(home, request):
     made = cache.install("mine", fill)
     home.parent.chmod(0o1777)
-    assert cache.find("mine") == made  # one's own
-    request.getfixturevalue("stranger")
+    assert cache.find("mine") == made  # the user's own
+    request.getfixturevalue("other_user")
     for act in (
         cache.find,
         lambda name: cache.install(name, fill),
@@ -177,7 +177,7 @@ def test_a_cache_that_somebody_else_put_where_all_can_write_is_refused(home, req
 
 
 @posix
-def test_a_model_that_somebody_else_put_into_an_open_cache_is_refused(home, monkeypatch):
+def test_a_model_of_another_user_in_a_world_writable_cache_is_refused(home, monkeypatch):
     cache.install("mine", fill)
     (home / "models").chmod(0o777)
     real = Path.lstat
@@ -203,13 +203,13 @@ def test_a_cache_of_another_user_in_a_protected_folder_may_be_shared(home, monke
         return os.stat_result(kept)
 
     monkeypatch.setattr(Path, "stat", stat)
-    request.getfixturevalue("stranger")
+    request.getfixturevalue("other_user")
     assert cache.find("mine") == made
 
 
 @posix
 @pytest.mark.skipif(hasattr(os, "geteuid") and os.geteuid() != 0, reason="only root can give a folder away")
-def test_a_link_of_somebody_else_to_his_own_folder_is_refused(tmp_path, home, monkeypatch):
+def test_a_symlink_of_another_user_is_refused(tmp_path, home, monkeypatch):
     theirs = tmp_path / "theirs"
     (theirs / "models" / "mine").mkdir(parents=True)
     open_to_all = tmp_path / "tmp"

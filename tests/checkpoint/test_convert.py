@@ -42,21 +42,21 @@ def numbers(folder: Path) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize("legacy", [False, True])
-def test_in_place_the_numbers_are_the_same_and_the_old_file_stays(tmp_path, legacy):
+def test_conversion_in_place_keeps_the_values_and_the_old_file(tmp_path, legacy):
     expected = numbers(tiny_bert(tmp_path / "reference", dense=4))
     folder = pickled(tiny_bert(tmp_path / "tiny", dense=4), legacy=legacy)
     with pytest.raises(ModelError, match="gemel models convert"):
         read_checkpoint(folder)
     result = convert(folder)
     assert result.written == (folder / "model.safetensors", folder / "2_Dense" / "model.safetensors")
-    found = numbers(folder)
-    assert found.keys() == expected.keys()
-    assert all(np.array_equal(found[name], expected[name]) for name in expected)
+    actual = numbers(folder)
+    assert actual.keys() == expected.keys()
+    assert all(np.array_equal(actual[name], expected[name]) for name in expected)
     assert (folder / "pytorch_model.bin").is_file()
     assert convert(folder).written == ()
 
 
-def test_into_a_new_folder_without_the_pickles(tmp_path):
+def test_conversion_into_a_new_folder_leaves_the_pickles_out(tmp_path):
     folder = pickled(tiny_bert(tmp_path / "tiny", dense=4))
     (folder / "extra.json").write_text("{}")
     before = sorted(folder.rglob("*"))
@@ -148,10 +148,10 @@ def test_shards_become_one_file(tmp_path):
         ("", "ValueError"),
     ],
 )
-def test_advice_to_switch_safety_off_is_not_passed_on(message, reason):
-    said = reason_of(ValueError(message))
-    assert said.startswith(reason)
-    assert not any(word in said for word in ("weights_only", "trust_remote_code", "allow_pickle", "\n"))
+def test_advice_to_disable_safety_checks_is_not_shown(message, reason):
+    shown = reason_of(ValueError(message))
+    assert shown.startswith(reason)
+    assert not any(word in shown for word in ("weights_only", "trust_remote_code", "allow_pickle", "\n"))
 
 
 class Evil:
@@ -187,7 +187,7 @@ def test_a_pickle_with_code_in_it_is_refused_and_not_run(tmp_path, monkeypatch, 
         ("3.0.0", True),
     ],
 )
-def test_a_torch_that_a_pickle_can_fool_reads_none(tmp_path, monkeypatch, version, safe):
+def test_a_torch_version_with_unsafe_unpickling_is_refused(tmp_path, monkeypatch, version, safe):
     """CVE-2025-32434 (before 2.6) and CVE-2026-24747 (before 2.10) run code although only weights are read."""
     folder = pickled(tiny_bert(tmp_path / "tiny"))
     monkeypatch.setattr(torch, "__version__", version)
@@ -199,7 +199,7 @@ def test_a_torch_that_a_pickle_can_fool_reads_none(tmp_path, monkeypatch, versio
         convert(folder)
 
 
-def test_the_extra_asks_for_a_torch_that_converts():
+def test_the_extra_requires_a_torch_that_can_convert():
     extras = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
     assert "torch>=2.10" in extras["project"]["optional-dependencies"]["train"]
 
@@ -214,7 +214,7 @@ def test_a_file_without_tensors_is_refused(tmp_path):
         convert(tmp_path / "absent")
 
 
-def test_an_interrupted_write_leaves_no_half_file(tmp_path, monkeypatch):
+def test_an_interrupted_write_leaves_no_partial_file(tmp_path, monkeypatch):
     folder = pickled(tiny_bert(tmp_path / "tiny"))
     before = sorted(folder.rglob("*"))
 
@@ -254,7 +254,7 @@ def test_without_the_extra_the_message_says_what_to_install(tmp_path, monkeypatc
         convert(folder)
 
 
-def test_a_sentencepiece_model_asks_for_sentencepiece(tmp_path, monkeypatch):
+def test_a_sentencepiece_model_requires_sentencepiece(tmp_path, monkeypatch):
     pytest.importorskip("transformers", reason="tokenizers are converted by transformers")
     folder = tiny_bert(tmp_path / "tiny")
     (folder / "tokenizer.json").rename(folder / "sentencepiece.bpe.model")

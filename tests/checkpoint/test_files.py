@@ -1,4 +1,4 @@
-"""Reading safetensors: right numbers, no copies, and a clear word for every kind of damage."""
+"""Reading safetensors: correct values, no copies, and a clear error for every kind of damage."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_float32_is_a_read_only_view_of_the_file(tmp_path):
     assert np.shares_memory(array, tensors["a"])
 
 
-def test_names_and_shapes_are_known_without_reading_numbers(tmp_path, monkeypatch):
+def test_names_and_shapes_are_available_without_reading_values(tmp_path, monkeypatch):
     save_file({"a": np.ones((2, 3), np.float16), "b": np.ones(1, np.float32)}, tmp_path / "model.safetensors")
     tensors = Tensors.of_folder(tmp_path)
     monkeypatch.setattr(Tensors, "__getitem__", None)
@@ -70,7 +70,7 @@ def test_bfloat16_is_the_upper_half_of_float32(tmp_path):
     assert np.array_equal(Tensors({path: None})["a"], numbers)
 
 
-def test_whole_numbers_are_given_as_they_are(tmp_path):
+def test_integers_are_returned_unchanged(tmp_path):
     save_file({"ids": np.arange(3), "small": np.array([-1], np.int8)}, tmp_path / "model.safetensors")
     tensors = Tensors.of_folder(tmp_path)
     assert tensors["ids"].dtype == np.int64
@@ -94,7 +94,7 @@ def test_scalars_and_empty_tensors_are_read(tmp_path):
     assert tensors["e"].shape == (0, 5)
 
 
-def test_shards_are_one_table(tmp_path):
+def test_shards_are_read_as_one_table(tmp_path):
     save_file({"a": np.ones(2, np.float32), "unused": np.ones(1, np.float32)}, tmp_path / "one.safetensors")
     save_file({"b": np.zeros(3, np.float32)}, tmp_path / "two.safetensors")
     index = {"weight_map": {"a": "one.safetensors", "b": "two.safetensors"}}
@@ -170,7 +170,7 @@ def test_a_header_that_claims_too_much_is_not_read(tmp_path, length):
     assert "at most 104,857,600 are allowed" in refusal(written(tmp_path / "m", {}, length=length))
 
 
-def test_an_absent_file_is_named(tmp_path):
+def test_a_missing_file_is_named(tmp_path):
     assert "no weights at" in refusal(tmp_path / "model.safetensors")
 
 

@@ -30,7 +30,7 @@ def change(path, **values):
     path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
 
 
-def test_json_there_and_back_is_the_same():
+def test_json_round_trip():
     text = json.dumps(EXAMPLE.to_json())
     back = Fingerprint.from_json({**json.loads(text), "later": "addition"})
     assert back == EXAMPLE
@@ -63,7 +63,7 @@ def test_every_field_changes_the_digest_and_is_named_as_the_difference(name, val
     assert EXAMPLE.differences(EXAMPLE) == []
 
 
-def test_something_else_is_not_a_fingerprint():
+def test_invalid_json_is_not_a_fingerprint():
     with pytest.raises(ModelError, match="it has no pooling, prompt"):
         Fingerprint.from_json({"weights": "x"})
 

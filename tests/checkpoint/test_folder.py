@@ -50,23 +50,23 @@ def refusal(folder: Path) -> str:
 
 def test_the_sentence_transformers_layout(tmp_path):
     folder = tiny_bert(tmp_path / "tiny", dense=8, prompts={"query": "query: ", "document": ""})
-    found = read_checkpoint(folder)
-    assert (found.name, found.kind, found.folder) == ("tiny", "transformer", folder)
-    assert found.config["model_type"] == "bert"
-    assert found.weights["embeddings.word_embeddings.weight"].shape == (len(tiny_vocabulary()), 32)
-    assert found.tokenizer_file == folder / "tokenizer.json"
-    assert found.max_length == 64
-    assert found.pooling == PoolingConfig(("mean",))
-    assert [(layer.weight.shape, layer.activation) for layer in found.dense] == [((8, 32), "tanh")]
-    assert found.dense[0].bias is not None
-    assert found.dense[0].bias.shape == (8,)
-    assert found.normalize
-    assert found.prompts == {"query": "query: ", "document": ""}
-    assert found.default_prompt_name is None
-    assert found.similarity == "cosine"
-    assert found.notes == ()
-    assert (found.width, found.dim) == (32, 8)
-    assert [path.name for path in found.parts] == ["model.safetensors", "model.safetensors"]
+    result = read_checkpoint(folder)
+    assert (result.name, result.kind, result.folder) == ("tiny", "transformer", folder)
+    assert result.config["model_type"] == "bert"
+    assert result.weights["embeddings.word_embeddings.weight"].shape == (len(tiny_vocabulary()), 32)
+    assert result.tokenizer_file == folder / "tokenizer.json"
+    assert result.max_length == 64
+    assert result.pooling == PoolingConfig(("mean",))
+    assert [(layer.weight.shape, layer.activation) for layer in result.dense] == [((8, 32), "tanh")]
+    assert result.dense[0].bias is not None
+    assert result.dense[0].bias.shape == (8,)
+    assert result.normalize
+    assert result.prompts == {"query": "query: ", "document": ""}
+    assert result.default_prompt_name is None
+    assert result.similarity == "cosine"
+    assert result.notes == ()
+    assert (result.width, result.dim) == (32, 8)
+    assert [path.name for path in result.parts] == ["model.safetensors", "model.safetensors"]
 
 
 def test_new_class_paths_mean_the_same_as_old_ones(tmp_path):
@@ -81,9 +81,9 @@ def test_new_class_paths_mean_the_same_as_old_ones(tmp_path):
     names = {"module_input_name": "sentence_embedding", "module_output_name": "sentence_embedding"}
     write(folder / "3_Normalize" / "config.json", names)
     change(folder / "2_Dense" / "config.json", **names)
-    found = read_checkpoint(folder)
-    assert found.normalize
-    assert len(found.dense) == 1
+    result = read_checkpoint(folder)
+    assert result.normalize
+    assert len(result.dense) == 1
 
 
 def test_the_transformer_may_live_in_a_sub_folder(tmp_path):
@@ -97,10 +97,10 @@ def test_the_transformer_may_live_in_a_sub_folder(tmp_path):
         ("sentence_transformers.models.Transformer", "0_Transformer"),
         ("sentence_transformers.models.Pooling", "./1_Pooling"),
     )
-    found = read_checkpoint(folder)
-    assert found.max_length == 64
-    assert found.tokenizer_file == inner / "tokenizer.json"
-    assert not found.normalize
+    result = read_checkpoint(folder)
+    assert result.max_length == 64
+    assert result.tokenizer_file == inner / "tokenizer.json"
+    assert not result.normalize
 
 
 @pytest.mark.parametrize("mode", POOLINGS)
@@ -127,9 +127,9 @@ def test_every_pooling_by_its_new_name(tmp_path, name, mode):
 
 def test_old_flags_are_joined_in_one_fixed_order(tmp_path):
     folder = tiny_bert(tmp_path / "tiny", pooling=list(reversed(list(POOLINGS))))
-    found = read_checkpoint(folder)
-    assert found.pooling.modes == ("cls", "max", "mean", "mean-sqrt-len", "weighted-mean", "last")
-    assert found.dim == 6 * 32
+    result = read_checkpoint(folder)
+    assert result.pooling.modes == ("cls", "max", "mean", "mean-sqrt-len", "weighted-mean", "last")
+    assert result.dim == 6 * 32
 
 
 def test_new_names_are_joined_in_the_order_of_the_list(tmp_path):
@@ -139,7 +139,7 @@ def test_new_names_are_joined_in_the_order_of_the_list(tmp_path):
     assert read_checkpoint(folder).pooling == PoolingConfig(("mean", "cls"), include_prompt=False)
 
 
-def test_no_flag_at_all_is_the_mean(tmp_path):
+def test_mean_pooling_is_the_default_without_flags(tmp_path):
     folder = tiny_bert(tmp_path / "tiny", pooling=[])
     assert read_checkpoint(folder).pooling == PoolingConfig(("mean",))
 
@@ -166,10 +166,10 @@ def test_several_dense_layers_one_without_bias(tmp_path):
     listed = json.loads((folder / "modules.json").read_text())
     listed.append({"idx": 3, "name": "3", "path": "3_Dense", "type": "sentence_transformers.models.Dense"})
     write(folder / "modules.json", listed)
-    found = read_checkpoint(folder)
-    assert [layer.weight.shape for layer in found.dense] == [(8, 32), (4, 8)]
-    assert found.dense[1].bias is None
-    assert found.dim == 4
+    result = read_checkpoint(folder)
+    assert [layer.weight.shape for layer in result.dense] == [(8, 32), (4, 8)]
+    assert result.dense[1].bias is None
+    assert result.dim == 4
 
 
 @pytest.mark.parametrize(
@@ -287,26 +287,26 @@ def test_a_pickled_dense_layer_is_refused_too(tmp_path):
     assert refusal(folder).endswith(f"gemel models convert {folder}")
 
 
-def test_no_weights_at_all(tmp_path):
+def test_a_folder_without_weights_is_refused(tmp_path):
     folder = tiny_bert(tmp_path / "tiny")
     (folder / "model.safetensors").unlink()
     assert "expected a file named model.safetensors" in refusal(folder)
 
 
-def test_no_folder_and_no_model(tmp_path):
+def test_a_missing_folder_and_an_empty_folder_are_refused(tmp_path):
     assert "no model folder" in refusal(tmp_path / "absent")
     assert "neither modules.json nor config.json" in refusal(tmp_path)
 
 
-def test_a_plain_encoder_is_averaged_and_says_so(tmp_path):
+def test_a_plain_encoder_uses_mean_pooling_and_reports_it(tmp_path):
     folder = tiny_bert(tmp_path / "tiny")
     for name in ("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json"):
         (folder / name).unlink()
-    found = read_checkpoint(folder)
-    assert found.pooling == PoolingConfig(("mean",))
-    assert not found.normalize
-    assert found.max_length == 128
-    assert re.search("averaged", found.notes[0])
+    result = read_checkpoint(folder)
+    assert result.pooling == PoolingConfig(("mean",))
+    assert not result.normalize
+    assert result.max_length == 128
+    assert re.search("averaged", result.notes[0])
 
 
 @pytest.mark.parametrize(
@@ -318,14 +318,14 @@ def test_a_plain_encoder_is_averaged_and_says_so(tmp_path):
         ({"architectures": "Qwen3ForCausalLM"}, "mean"),
     ],
 )
-def test_a_plain_language_model_is_pooled_by_its_last_token_and_says_so(tmp_path, config, mode):
+def test_a_plain_language_model_uses_last_token_pooling_and_reports_it(tmp_path, config, mode):
     folder = tiny_bert(tmp_path / "tiny")
     for name in ("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json"):
         (folder / name).unlink()
     change(folder / "config.json", **config)
-    found = read_checkpoint(folder)
-    assert found.pooling == PoolingConfig((mode,))
-    assert ("last token" if mode == "last" else "averaged") in found.notes[0]
+    result = read_checkpoint(folder)
+    assert result.pooling == PoolingConfig((mode,))
+    assert ("last token" if mode == "last" else "averaged") in result.notes[0]
 
 
 @pytest.mark.parametrize(
@@ -363,13 +363,13 @@ def test_a_folder_of_another_format_is_named_when_it_is_loaded_by_its_name(tmp_p
 
 
 @pytest.mark.parametrize("name", ["spiece.model", "sentencepiece.bpe.model", "tokenizer.model"])
-def test_a_sentencepiece_tokenizer_alone_asks_for_sentencepiece(tmp_path, name):
+def test_a_sentencepiece_tokenizer_alone_requires_sentencepiece(tmp_path, name):
     folder = tiny_bert(tmp_path / "tiny")
     (folder / "tokenizer.json").rename(folder / name)
     assert f"and sentencepiece, for {name}" in refusal(folder)
 
 
-def test_modules_without_a_pooling_are_averaged_and_say_so(tmp_path):
+def test_modules_without_a_pooling_use_mean_pooling_and_report_it(tmp_path):
     folder = tiny_bert(tmp_path / "tiny")
     modules(folder, ("sentence_transformers.models.Transformer", ""))
     assert "no pooling is configured" in read_checkpoint(folder).notes[0]
@@ -406,17 +406,17 @@ def test_length_and_case_under_the_file_name_of_another_architecture(tmp_path, k
     folder = tiny_bert(tmp_path / "tiny")
     (folder / "sentence_bert_config.json").unlink()
     write(folder / f"sentence_{kind}_config.json", {"max_seq_length": 33, "do_lower_case": True})
-    found = read_checkpoint(folder)
-    assert found.max_length == 33
-    assert found.lowercase
+    result = read_checkpoint(folder)
+    assert result.max_length == 33
+    assert result.lowercase
 
 
 def test_prompts_and_similarity(tmp_path):
     folder = tiny_bert(tmp_path / "tiny", prompts={"query": "q: "})
     settings = folder / "config_sentence_transformers.json"
     change(settings, default_prompt_name="query", similarity_fn_name="dot")
-    found = read_checkpoint(folder)
-    assert (found.default_prompt_name, found.similarity) == ("query", "dot")
+    result = read_checkpoint(folder)
+    assert (result.default_prompt_name, result.similarity) == ("query", "dot")
     change(settings, default_prompt_name="passage")
     assert "default prompt 'passage' is not among" in refusal(folder)
     change(settings, default_prompt_name=None, similarity_fn_name=None)
@@ -452,11 +452,11 @@ def test_a_static_embedding_module(tmp_path):
         ("sentence_transformers.models.StaticEmbedding", "."),
         ("sentence_transformers.models.Normalize", "1_Normalize"),
     )
-    found = read_checkpoint(folder)
-    assert (found.kind, found.normalize, found.dim, found.max_length) == ("static", True, 3, None)
-    assert not found.skip_unknown
-    assert np.array_equal(static_table(found), table)
-    assert not static_table(found).flags.owndata
+    result = read_checkpoint(folder)
+    assert (result.kind, result.normalize, result.dim, result.max_length) == ("static", True, 3, None)
+    assert not result.skip_unknown
+    assert np.array_equal(static_table(result), table)
+    assert not static_table(result).flags.owndata
 
 
 def test_a_plain_model2vec_folder(tmp_path):
@@ -466,11 +466,11 @@ def test_a_plain_model2vec_folder(tmp_path):
         "weights": np.array([1.0, 2.0, 0.5]),
     }
     folder = static(tmp_path / "m2v", tensors, config={"model_type": "model2vec", "normalize": True})
-    found = read_checkpoint(folder)
-    assert (found.kind, found.normalize, found.dim, found.max_length) == ("static", True, 2, 512)
-    assert found.skip_unknown
-    assert static_table(found).tolist() == [[3, 4], [2, 4], [1.5, 2]]
-    assert static_table(found).dtype == np.float32
+    result = read_checkpoint(folder)
+    assert (result.kind, result.normalize, result.dim, result.max_length) == ("static", True, 2, 512)
+    assert result.skip_unknown
+    assert static_table(result).tolist() == [[3, 4], [2, 4], [1.5, 2]]
+    assert static_table(result).dtype == np.float32
 
 
 def test_a_static_folder_without_a_table_or_with_a_wrong_mapping_is_refused(tmp_path):
@@ -505,7 +505,7 @@ STRANGE: tuple[object, ...] = (None, True, 3, -1, 1e30, "x", "", [], {}, [3], {"
         "2_Dense/config.json",
     ],
 )
-def test_a_strange_value_anywhere_is_read_or_refused_but_never_a_crash(tmp_path, name):
+def test_an_unexpected_value_anywhere_is_read_or_refused_but_never_crashes(tmp_path, name):
     folder = tiny_bert(tmp_path / "tiny", dense=4, prompts={"query": "q"})
     write(folder / "tokenizer_config.json", {"model_max_length": 64})
     path = folder / name
@@ -513,8 +513,8 @@ def test_a_strange_value_anywhere_is_read_or_refused_but_never_a_crash(tmp_path,
     for value in (*STRANGE, *({**original, key: value} for key in original for value in STRANGE)):
         write(path, value)
         try:
-            found = read_checkpoint(folder)
+            result = read_checkpoint(folder)
         except ModelError:
             continue
-        assert found.dim == 4
-        assert found.max_length is None or found.max_length > 0
+        assert result.dim == 4
+        assert result.max_length is None or result.max_length > 0

@@ -1,4 +1,4 @@
-"""A model in a wheel: what is in it, the same bytes each time, and found by its name once pip has installed it."""
+"""A model in a wheel: its content, reproducible bytes, and loading by name once pip has installed it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def source(tmp_path):
 
 
 def install(wheel, target):
-    """By pip, as a user does, but into a folder of its own."""
+    """By pip, as a user does, but into a separate folder."""
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps"]
     command += ["--disable-pip-version-check", "--target", str(target), str(wheel)]
     environment = {key: value for key, value in os.environ.items() if not key.startswith("PIP_")}
@@ -78,13 +78,13 @@ def test_pip_installs_it_and_load_finds_it_by_name(tmp_path, source, monkeypatch
         gemel.load("my-modle")
 
 
-def test_a_program_of_its_own_finds_it_too(tmp_path, source):
+def test_a_separate_process_finds_it_too(tmp_path, source):
     install(build_model_wheel(source, tmp_path, model="org/mine").path, tmp_path / "site")
     code = "import gemel; print(gemel.load('org/mine', offline=True).encode(['hello']).shape)"
-    places = os.pathsep.join([str(tmp_path / "site"), str(ROOT / "src")])
+    paths = os.pathsep.join([str(tmp_path / "site"), str(ROOT / "src")])
     done = subprocess.run(
         [sys.executable, "-c", code],
-        env={**os.environ, "PYTHONPATH": places},
+        env={**os.environ, "PYTHONPATH": paths},
         capture_output=True,
         text=True,
         check=False,
@@ -92,7 +92,7 @@ def test_a_program_of_its_own_finds_it_too(tmp_path, source):
     assert done.stdout.strip() == "(1, 8)", done.stderr
 
 
-def test_a_wheel_with_a_known_name_serves_a_closed_network(tmp_path, source, monkeypatch):
+def test_a_wheel_with_a_published_name_works_offline(tmp_path, source, monkeypatch):
     built = build_model_wheel(source, tmp_path, model="all-MiniLM-L6-v2")
     install(built.path, tmp_path / "site")
     monkeypatch.syspath_prepend(tmp_path / "site")
@@ -109,8 +109,8 @@ def test_the_record_names_every_file_with_its_hash(tmp_path, source):
         assert [row[0] for row in rows] == archive.namelist()
         for name, digest, size in rows[:-1]:
             content = archive.read(name)
-            found = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
-            assert (digest, size) == (f"sha256={found}", str(len(content)))
+            actual = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
+            assert (digest, size) == (f"sha256={actual}", str(len(content)))
         assert rows[-1] == [f"{info}/RECORD", "", ""]
         metadata = archive.read(f"{info}/METADATA").decode()
         assert {f"{info}/licenses/LICENSE", f"{info}/licenses/NOTICE.txt"} <= set(archive.namelist())
@@ -140,7 +140,7 @@ def test_only_the_model_is_in_it(tmp_path, source):
     assert "gemel_model_my_model/model/2_Dense/model.safetensors" in names
 
 
-def test_a_cross_encoder_travels_too(tmp_path, monkeypatch):
+def test_a_cross_encoder_can_be_packed_too(tmp_path, monkeypatch):
     pytest.importorskip("transformers", reason="the tiny cross-encoder is made by transformers")
     source = tiny_cross(tmp_path / "judge")
     built = build_model_wheel(source, tmp_path, license="MIT")
@@ -177,7 +177,7 @@ def test_without_a_license_nothing_is_built(tmp_path):
         ({"license": "Free\nX: y"}, "is not the name of a license"),
     ],
 )
-def test_words_that_a_wheel_cannot_say_are_refused(tmp_path, source, words, message):
+def test_metadata_that_a_wheel_cannot_contain_is_refused(tmp_path, source, words, message):
     with pytest.raises(InputError, match=message):
         build_model_wheel(source, tmp_path / "dist", **words)
     assert not (tmp_path / "dist").exists()
@@ -193,7 +193,7 @@ def test_a_wheel_is_overwritten_only_on_request(tmp_path, source):
         build_model_wheel(source, tmp_path / "file" / "dist")
 
 
-def test_a_failure_leaves_no_half_wheel(tmp_path, source, monkeypatch):
+def test_a_failure_leaves_no_partial_wheel(tmp_path, source, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 
@@ -203,7 +203,7 @@ def test_a_failure_leaves_no_half_wheel(tmp_path, source, monkeypatch):
     assert list((tmp_path / "dist").iterdir()) == []
 
 
-def test_two_packages_with_one_name_are_refused(monkeypatch, tmp_path):
+def test_two_packages_with_the_same_model_name_are_refused(monkeypatch, tmp_path):
     rows = [installed.InstalledModel("twin", tmp_path, name, "1.0") for name in ("one", "two")]
     monkeypatch.setattr(installed, "installed_models", lambda: rows)
     with pytest.raises(ModelError, match="carried by 2 packages: one, two"):

@@ -1,6 +1,6 @@
 """Settings of a checkpoint that change vectors: followed as sentence-transformers follows them, or refused by name.
 
-Each case says what gemel must give without any other package; where sentence-transformers is installed, the same
+Each case states what gemel must return without any other package; where sentence-transformers is installed, the same
 folder is read by it too, and the vectors must be equal.
 """
 
@@ -59,39 +59,39 @@ def byte_level(path: Path, *, prefix: bool) -> None:
     tokenizer.save(str(path))
 
 
-# Each case: makes a folder, and gives the vectors that it must have, by other means.
+# Each case makes a folder and computes its expected vectors by other means.
 
 Case = tuple[Path, list[str], np.ndarray]
 
 
-def truncated_vectors(place: Path) -> Case:
-    folder = tiny_bert(place)
+def truncated_vectors(parent: Path) -> Case:
+    folder = tiny_bert(parent)
     whole = encode(folder, TEXTS)
     change(folder / "config_sentence_transformers.json", truncate_dim=8)
     return folder, TEXTS, whole[:, :8]
 
 
-def cased_by_the_settings(place: Path) -> Case:
-    folder = tiny_bert(place)
+def cased_by_the_settings(parent: Path) -> Case:
+    folder = tiny_bert(parent)
     change(folder / "tokenizer_config.json", tokenizer_class="BertTokenizer", do_lower_case=False)
-    plain = tiny_bert(place / "plain")
+    plain = tiny_bert(parent / "plain")
     return folder, ["the MAN is"], encode(plain, ["the [UNK] is"])
 
 
-def without_accents_by_the_settings(place: Path) -> Case:
-    folder = tiny_bert(place)
+def without_accents_by_the_settings(parent: Path) -> Case:
+    folder = tiny_bert(parent)
     change(folder / "tokenizer_config.json", strip_accents=True)
-    return folder, ["é a", "the"], encode(tiny_bert(place / "plain"), ["e a", "the"])
+    return folder, ["é a", "the"], encode(tiny_bert(parent / "plain"), ["e a", "the"])
 
 
-def a_class_brings_its_defaults(place: Path) -> Case:
-    folder = tiny_bert(place)  # tokenizer.json keeps accents; a BertTokenizer that lower-cases takes them off
+def a_class_brings_its_defaults(parent: Path) -> Case:
+    folder = tiny_bert(parent)  # tokenizer.json keeps accents; a BertTokenizer that lower-cases removes them
     change(folder / "tokenizer_config.json", tokenizer_class="BertTokenizerFast")
-    return folder, ["É a"], encode(tiny_bert(place / "plain"), ["e a"])
+    return folder, ["É a"], encode(tiny_bert(parent / "plain"), ["e a"])
 
 
-def a_plain_class_is_the_file(place: Path) -> Case:
-    folder = tiny_bert(place)
+def a_plain_class_is_the_file(parent: Path) -> Case:
+    folder = tiny_bert(parent)
     whole = encode(folder, ["The Man É"])
     change(
         folder / "tokenizer_config.json",
@@ -102,54 +102,54 @@ def a_plain_class_is_the_file(place: Path) -> Case:
     return folder, ["The Man É"], whole
 
 
-def tokens_of_the_end(place: Path) -> Case:
-    folder = tiny_bert(place, max_length=10)
+def tokens_of_the_end(parent: Path) -> Case:
+    folder = tiny_bert(parent, max_length=10)
     end = " ".join(LONG.split()[-8:])
     wanted = encode(folder, [end, "a man"])
     change(folder / "tokenizer_config.json", truncation_side="left")
     return folder, [LONG, "a man"], wanted
 
 
-def tokens_of_the_end_by_the_file(place: Path) -> Case:
-    folder = tiny_bert(place, max_length=10)
+def tokens_of_the_end_by_the_file(parent: Path) -> Case:
+    folder = tiny_bert(parent, max_length=10)
     wanted = encode(folder, [" ".join(LONG.split()[-8:])])
     cut = {"direction": "Left", "max_length": 64, "strategy": "LongestFirst", "stride": 0}
     change(folder / "tokenizer.json", truncation=cut)
     return folder, [LONG], wanted
 
 
-def another_activation(place: Path) -> Case:
-    folder, plain = tiny_bert(place), tiny_bert(place / "plain")
+def another_activation(parent: Path) -> Case:
+    folder, plain = tiny_bert(parent), tiny_bert(parent / "plain")
     change(plain / "config.json", hidden_act="relu")
     change(folder / "sentence_bert_config.json", config_args={"hidden_act": "relu"})
     return folder, TEXTS, encode(plain, TEXTS)
 
 
-def arguments_of_the_tokenizer(place: Path) -> Case:
-    folder = tiny_bert(place)
+def arguments_of_the_tokenizer(parent: Path) -> Case:
+    folder = tiny_bert(parent)
     change(
         folder / "sentence_bert_config.json",
         max_seq_length=64,
         tokenizer_args={"model_max_length": 10, "truncation_side": "left", "padding_side": "left"},
     )
-    return folder, [LONG], encode(tiny_bert(place / "plain"), [" ".join(LONG.split()[-8:])])
+    return folder, [LONG], encode(tiny_bert(parent / "plain"), [" ".join(LONG.split()[-8:])])
 
 
-def a_length_for_texts(place: Path) -> Case:
-    folder = tiny_bert(place)
+def a_length_for_texts(parent: Path) -> Case:
+    folder = tiny_bert(parent)
     change(folder / "sentence_bert_config.json", processing_kwargs={"text": {"max_length": 6}})
-    return folder, [LONG], encode(tiny_bert(place / "plain"), [" ".join(LONG.split()[:4])])
+    return folder, [LONG], encode(tiny_bert(parent / "plain"), [" ".join(LONG.split()[:4])])
 
 
-def special_tokens_as_text(place: Path) -> Case:
-    folder = tiny_bert(place)
+def special_tokens_as_text(parent: Path) -> Case:
+    folder = tiny_bert(parent)
     wanted = encode(folder, ["a [ sep ] man"])
     change(folder / "tokenizer_config.json", split_special_tokens=True)
     return folder, ["a [SEP] man"], wanted
 
 
-def first_space(place: Path) -> Case:
-    folder = tiny_checkpoint(place, "roberta", vocab_size=300, bos_token_id=0, eos_token_id=2)
+def first_space(parent: Path) -> Case:
+    folder = tiny_checkpoint(parent, "roberta", vocab_size=300, bos_token_id=0, eos_token_id=2)
     byte_level(folder / "tokenizer.json", prefix=True)
     wanted = encode(folder, ["a man"])
     byte_level(folder / "tokenizer.json", prefix=False)
@@ -221,14 +221,14 @@ def test_a_prompt_that_does_not_count_leaves_the_weights_of_the_other_tokens(tmp
     folder = tiny_bert(tmp_path / "model", pooling=modes, normalize=False, prompts={"query": "how do i "})
     change(folder / "1_Pooling" / "config.json", include_prompt=False)
     model = gemel.load(folder)
-    found = model.encode(["reset my password"], prompt_name="query")[0]
+    result = model.encode(["reset my password"], prompt_name="query")[0]
     states = model.tokens(["reset my password"], prompt_name="query")[0].vectors
-    places = np.arange(1, len(states) + 1)[4:, None]
+    positions = np.arange(1, len(states) + 1)[4:, None]
     if modes == "weighted-mean":
-        np.testing.assert_allclose(found, (states[4:] * places).sum(0) / places.sum(), atol=1e-5)
+        np.testing.assert_allclose(result, (states[4:] * positions).sum(0) / positions.sum(), atol=1e-5)
     pytest.importorskip("sentence_transformers")
     theirs = reference(folder, ["reset my password"], prompt_name="query")[0]
-    np.testing.assert_allclose(found, theirs, atol=1e-5)
+    np.testing.assert_allclose(result, theirs, atol=1e-5)
 
 
 @pytest.mark.parametrize("counts", [True, False])
@@ -295,7 +295,7 @@ def test_a_key_that_is_not_understood_is_refused_by_name(tmp_path, file, key, va
 
 
 @pytest.mark.parametrize(("file", "key", "value"), REFUSED)
-def test_the_same_key_without_a_value_says_nothing(tmp_path, file, key, value):
+def test_the_same_key_without_a_value_is_accepted_silently(tmp_path, file, key, value):
     folder = tiny_bert(tmp_path / "model", dense=8)
     change(folder / file, **{key.partition(".")[0]: None})
     read_checkpoint(folder)
@@ -639,7 +639,7 @@ def test_the_files_of_a_published_tokenizer_and_of_newer_releases_are_read(tmp_p
 @pytest.mark.parametrize(
     "kind", ["albert", "bert", "camembert", "distilbert", "electra", "modernbert", "mpnet", "roberta"]
 )
-def test_what_transformers_writes_today_is_read(tmp_path, kind):
+def test_configs_written_by_the_installed_transformers_are_read(tmp_path, kind):
     pytest.importorskip("torch")
     folder = tiny_checkpoint(tmp_path / "model", kind)
     assert gemel.load(folder).encode(["a man"]).shape == (1, 32)

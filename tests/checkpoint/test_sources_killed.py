@@ -23,7 +23,7 @@ def die() -> None:
 
 
 def child(folder: str, point: str) -> None:
-    """In a process of its own: pull the tiny model, and be killed at `point`."""
+    """In a separate process: pull the tiny model and be killed at `point`."""
     wheel, row = make_wheel(Path(folder))
     wheels.CARRIED.clear()
     wheels.CARRIED["tiny"] = row
@@ -73,7 +73,7 @@ def start(folder: Path, home: Path, point: str) -> subprocess.Popen[str]:
     )
 
 
-def test_a_pull_killed_at_any_point_leaves_nothing_half_made_and_the_next_one_works(tmp_path):
+def test_a_pull_killed_at_any_point_leaves_no_partial_model_and_the_next_one_works(tmp_path):
     runs = [
         (point, tmp_path / f"{n}", start(tmp_path / f"{n}", tmp_path / f"{n}" / "cache", point))
         for n, point in enumerate(POINTS)
@@ -106,7 +106,7 @@ def test_leftovers_of_a_killed_pull_are_gone_a_day_later(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_processes_that_pull_at_once_all_succeed(tmp_path):
+def test_concurrent_pulls_all_succeed(tmp_path):
     home = tmp_path / "cache"
     processes = [start(tmp_path / str(number), home, "") for number in range(4)]
     for process in processes:

@@ -15,7 +15,7 @@ from gemel.errors import ModelError
 from tiny import tiny_bert, tiny_tokenizer, tiny_vocabulary
 
 
-def test_padding_and_cutting_of_the_file_are_switched_off(tmp_path):
+def test_padding_and_truncation_of_the_file_are_disabled(tmp_path):
     folder = tiny_bert(tmp_path / "tiny")
     path = str(folder / "tokenizer.json")
     stored = Tokenizer.from_file(path)
@@ -60,8 +60,13 @@ def test_a_vocabulary_with_case_keeps_case(tmp_path):
     (folder / "tokenizer.json").unlink()
     vocabulary = ["<pad>", "<unk>", "<s>", "</s>", "Cat", "cat"]
     (folder / "vocab.txt").write_text("\n".join(vocabulary), encoding="utf-8")
-    marks = {"unk_token": "<unk>", "cls_token": {"content": "<s>"}, "sep_token": "</s>", "pad_token": "<pad>"}
-    (folder / "special_tokens_map.json").write_text(json.dumps(marks))
+    special_tokens = {
+        "unk_token": "<unk>",
+        "cls_token": {"content": "<s>"},
+        "sep_token": "</s>",
+        "pad_token": "<pad>",
+    }
+    (folder / "special_tokens_map.json").write_text(json.dumps(special_tokens))
     (folder / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": False}))
     assert load_tokenizer(read_checkpoint(folder)).encode("Cat cat").ids == [2, 4, 5, 3]
 
@@ -126,18 +131,18 @@ def test_an_empty_vocabulary_is_a_model_error(tmp_path, kind, static):
         model |= {"continuing_subword_prefix": "##", "max_input_chars_per_word": 100}
     edit(folder / "tokenizer.json", model=model, added_tokens=[], post_processor=None)
     try:
-        found = gemel.load(folder).encode(["a man"])
+        result = gemel.load(folder).encode(["a man"])
     except ModelError:
         return
-    assert static and kind == "BPE" and not found.any()  # no token, as of an empty text
+    assert static and kind == "BPE" and not result.any()  # no token, as of an empty text
 
 
-@pytest.mark.parametrize("place", ["word", "special"])
+@pytest.mark.parametrize("where", ["word", "special"])
 @pytest.mark.parametrize("number", [2**32 - 1, 2**31])
-def test_a_token_id_that_no_network_has_is_a_model_error(tmp_path, number, place):
+def test_a_token_id_that_no_network_has_is_a_model_error(tmp_path, number, where):
     folder = tiny_bert(tmp_path / "model")
     content = json.loads((folder / "tokenizer.json").read_text())
-    if place == "word":
+    if where == "word":
         content["model"]["vocab"]["man"] = number
     else:
         content["post_processor"]["special_tokens"]["[SEP]"]["ids"] = [number]
@@ -148,7 +153,7 @@ def test_a_token_id_that_no_network_has_is_a_model_error(tmp_path, number, place
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("pattern", ["(a+)+$", "(a|a)*$"])
-def test_a_regular_expression_that_explodes_ends_in_a_model_error(tmp_path, pattern, capfd):
+def test_a_regular_expression_with_catastrophic_backtracking_is_a_model_error(tmp_path, pattern, capfd):
     folder = tiny_bert(tmp_path / "model")
     split = {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
     edit(folder / "tokenizer.json", pre_tokenizer=split)
@@ -156,7 +161,7 @@ def test_a_regular_expression_that_explodes_ends_in_a_model_error(tmp_path, patt
     for texts in (["a" * 40 + "!"], ["a" * 40 + "!", "the cat"]):
         with pytest.raises(ModelError, match="a regular expression that takes too long"):
             model.encode(texts)
-    capfd.readouterr()  # the library writes its own trace
+    capfd.readouterr()  # the library prints its own traceback
     assert model.encode(["the cat"]).shape == (1, 32)
 
 

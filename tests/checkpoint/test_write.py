@@ -72,7 +72,7 @@ def test_a_saved_model_gives_the_same_bits_and_the_same_fingerprint(tmp_path, se
         assert getattr(first, name) == getattr(second, name)
 
 
-def test_poolings_in_an_order_that_flags_cannot_say(tmp_path):
+def test_poolings_in_an_order_that_flags_cannot_express(tmp_path):
     folder = tiny_bert(tmp_path / "one")
     model = gemel.load(folder, pooling=("mean", "cls"))
     model.save(tmp_path / "two")
@@ -141,7 +141,7 @@ def test_a_new_layer_runs_and_changes_the_fingerprint(tmp_path, layer):
 
 
 @pytest.mark.parametrize("method", ["whitening", "centering", "all-but-the-top", "flow"])
-def test_fit_save_load_gives_the_bits_of_the_fit(tmp_path, method):
+def test_fit_save_load_is_bit_identical(tmp_path, method):
     if method == "flow":
         pytest.importorskip("torch", reason="training a flow needs the extra train")
     from gemel.vectors.similarity import normalize
@@ -191,7 +191,7 @@ def test_the_files_are_those_of_the_layout(tmp_path):
     }
 
 
-def test_nothing_is_left_behind_and_an_existing_folder_is_safe(tmp_path):
+def test_no_temporary_files_remain_and_an_existing_folder_is_kept(tmp_path):
     checkpoint = read_checkpoint(tiny_bert(tmp_path / "one"))
     (tmp_path / "two").mkdir()
     write_checkpoint(checkpoint, tmp_path / "two")  # empty: fine
@@ -208,7 +208,7 @@ def test_a_model_can_be_written_over_itself(tmp_path):
     assert encode(folder).shape == (len(TEXTS), 4)
 
 
-def test_what_is_not_a_model_is_never_overwritten(tmp_path):
+def test_a_folder_that_is_not_a_model_is_never_overwritten(tmp_path):
     checkpoint = read_checkpoint(tiny_bert(tmp_path / "models" / "one"))
     for folder in (tmp_path / "models", tmp_path):
         with pytest.raises(InputError, match="is not overwritten"):

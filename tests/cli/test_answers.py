@@ -1,4 +1,4 @@
-"""What every verb owes a script: JSON where it is asked for, talk on standard error, honest exit codes, no colours."""
+"""What scripts rely on in every verb: JSON if requested, messages on standard error, exit codes, no colors."""
 
 import contextlib
 import json
@@ -26,7 +26,7 @@ NO_JSON = {
     "completion fish": "it prints a script",
 }
 
-# A small request for each verb. Those that train are asked by the tests of training.
+# A small request for each verb. The verbs that train are covered by the tests of training.
 ANSWERS = {
     "encode": "texts.txt",
     "evaluate": "./my-model --task sts --data pairs.tsv --rounds 5",
@@ -66,7 +66,7 @@ TRAINS = {"train": "tests/training/test_run.py"}
 
 
 def skip_without_torch(line):
-    """Training says first that it has nothing to train with."""
+    """Without torch, training fails first with the missing package."""
     if line.startswith("train "):
         pytest.importorskip("torch", reason="training is in the train extra")
 
@@ -224,17 +224,17 @@ def test_an_output_that_cannot_be_written_is_one_line(line, capsys):
     code = main(line.format("texts.txt/below").split())
     shown = capsys.readouterr()
     assert code in (1, 2)
-    assert "texts.txt" in said(shown.err)
+    assert "texts.txt" in message_of(shown.err)
 
 
 def refused(words, capsys, *mentioned):
     assert main(words) == 2
     shown = capsys.readouterr()
     assert shown.out == ""
-    assert any(each in said(shown.err) for each in mentioned), shown.err
+    assert any(each in message_of(shown.err) for each in mentioned), shown.err
 
 
-def said(text):
+def message_of(text):
     """The last line, which is the error; no line is a traceback's."""
     assert "Traceback" not in text
     last = text.splitlines()[-1]
@@ -246,7 +246,7 @@ def said(text):
 
 
 @pytest.mark.parametrize("line", ["encode texts.txt", "pairs texts.txt", "models list"])
-def test_a_closed_pipe_ends_quietly(line):
+def test_a_closed_pipe_ends_silently(line):
     reader, writer = os.pipe()
     os.close(reader)
     try:
@@ -259,11 +259,11 @@ def test_a_closed_pipe_ends_quietly(line):
     assert b"Traceback" not in done.stderr and b"Broken" not in done.stderr
 
 
-COLOUR = re.compile(rb"\x1b\[[0-9;]*[34]8?[;0-9]*m")
+COLOR = re.compile(rb"\x1b\[[0-9;]*[34]8?[;0-9]*m")
 
 
 def on_a_terminal(line, **environment):
-    """The program with a terminal for both streams, started; and what the terminal gets, when asked for."""
+    """The program with a terminal for both streams, started; and a function that returns what the terminal received."""
     inner, outer = pty.openpty()
     clean = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "FORCE_COLOR")}
     child = subprocess.Popen(
@@ -276,7 +276,7 @@ def on_a_terminal(line, **environment):
 
     def shown():
         text = b""
-        with contextlib.suppress(OSError):  # the end of a terminal is an error
+        with contextlib.suppress(OSError):  # reading past the end of a terminal is an error
             while part := os.read(inner, 65536):
                 text += part
         os.close(inner)
@@ -286,11 +286,11 @@ def on_a_terminal(line, **environment):
     return shown
 
 
-def test_colors_are_for_terminals_and_no_color_is_honored():
+def test_colors_are_shown_on_terminals_only_and_no_color_is_honored():
     line = ["explain", "a dog", "a cat"]
-    coloured, plain = on_a_terminal(line), on_a_terminal(line, NO_COLOR="1")
-    assert COLOUR.search(coloured())
-    assert not COLOUR.search(plain())
+    colored, plain = on_a_terminal(line), on_a_terminal(line, NO_COLOR="1")
+    assert COLOR.search(colored())
+    assert not COLOR.search(plain())
 
 
 @pytest.mark.parametrize("line", ["explain dog cat", "demo", "info", "models list"])

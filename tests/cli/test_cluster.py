@@ -30,14 +30,14 @@ def run(capsys, *words):
 def test_clusters_are_json_lines_when_piped(workspace, capsys):
     code, out, err = run(capsys, "texts.tsv", "--k", "2")
     assert code == 0
-    found = [json.loads(line) for line in out.splitlines()]
-    assert [item["id"] for item in found] == [0, 1]
-    assert sum(item["size"] for item in found) == 8
-    assert {"size", "inside", "nearest", "outside", "text", "keywords", "name", "centre"} <= set(found[0])
+    result = [json.loads(line) for line in out.splitlines()]
+    assert [item["id"] for item in result] == [0, 1]
+    assert sum(item["size"] for item in result) == 8
+    assert {"size", "inside", "nearest", "outside", "text", "keywords", "name", "centre"} <= set(result[0])
     assert "2 clusters of 8 texts, 0 in none" in err
 
 
-def test_the_folder_has_all_that_was_promised(workspace, capsys):
+def test_the_folder_has_every_documented_file(workspace, capsys):
     code, out, err = run(capsys, "texts.tsv", "--k", "2", "--id-column", "name", "-o", "c", "--map", "pca")
     assert (code, out) == (0, "")
     assert err.startswith("c: 2 clusters")

@@ -65,7 +65,7 @@ def test_models_of_the_cache_and_of_the_table_are_offered(offered, cache):
     assert offered("gemel models remove my")[1] == ["plain,my-own-model"]
 
 
-def test_what_is_no_model_s_name_is_completed_as_a_folder(offered, cache):
+def test_other_words_than_model_names_are_completed_as_folders(offered, cache):
     assert offered("gemel encode --model ./")[1] == ["dir,./"]
 
 
@@ -80,14 +80,14 @@ def test_tasks_and_objectives_are_offered(offered):
     assert "plain,classification" in offered("gemel train a.tsv --objective cl")[1]
 
 
-def test_nothing_wrong_on_the_line_is_an_error(offered, tmp_path, monkeypatch):
+def test_errors_on_the_line_are_ignored_by_completion(offered, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "gemel.toml").write_text("[[[")
     assert offered("gemel nonsense ") == (1, [])
     assert offered("gemel encode --threads many --on-l")[1] == ["plain,--on-long"]
 
 
-def test_zsh_and_fish_get_the_lines_of_help_too(offered):
+def test_zsh_and_fish_get_help_lines_too(offered):
     assert offered("gemel enc", shell="zsh")[1] == ["plain", "encode", VERBS.about("encode")]
     assert offered("gemel enc", shell="fish")[1] == [f"plain,encode\t{VERBS.about('encode')}"]
 

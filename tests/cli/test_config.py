@@ -1,4 +1,4 @@
-"""Files of settings: which value wins, what is refused and with which words."""
+"""Configuration files: precedence of values, what is refused, and the messages."""
 
 import os
 import subprocess
@@ -10,7 +10,7 @@ import pytest
 from gemel.cli import config as config_files
 from gemel.cli.main import main
 from gemel.cli.verbs import encode
-from gemel.cli.verbs import index_write as writing
+from gemel.cli.verbs import index as writing
 
 
 @pytest.fixture(autouse=True)
@@ -60,7 +60,7 @@ def encoded(monkeypatch):
 
 @pytest.fixture
 def refused(capsys):
-    """The one line that a wrong file is answered with."""
+    """The one-line error for a wrong file."""
 
     def run(*arguments):
         assert main(list(arguments) or ["encode", "texts.txt"]) == 2
@@ -71,7 +71,7 @@ def refused(capsys):
     return run
 
 
-def test_flag_then_environment_then_project_then_user_then_built_in(encoded, user, project, monkeypatch):
+def test_precedence_is_flag_environment_project_user_default(encoded, user, project, monkeypatch):
     assert encoded()["threads"] is None
     user("[defaults]\nthreads = 1\n")
     assert encoded()["threads"] == 1
@@ -84,7 +84,7 @@ def test_flag_then_environment_then_project_then_user_then_built_in(encoded, use
     assert encoded("--threads", "5")["threads"] == 5
 
 
-def test_a_verb_s_table_wins_over_the_defaults_of_its_file_only(encoded, user, project):
+def test_the_table_of_a_verb_overrides_the_defaults_of_its_own_file_only(encoded, user, project):
     user('[encode]\nthreads = 1\nprecision = "int8"\n[defaults]\nthreads = 2\n')
     assert encoded()["threads"] == 1
     project("[defaults]\nthreads = 3\n")
@@ -143,7 +143,7 @@ def test_one_value_is_a_list_where_an_option_may_be_repeated(project, monkeypatc
         pytest.param(f"[encode]\nmodel = {'[' * 100_000}", "gemel.toml is not TOML: ", id="deep"),
     ],
 )
-def test_what_is_wrong_is_named_with_file_and_key(project, refused, text, message):
+def test_errors_name_file_and_key(project, refused, text, message):
     project(text)
     shown = refused()
     assert shown.startswith("gemel encode: gemel.toml")
@@ -179,7 +179,7 @@ def test_a_range_takes_a_list_of_its_length(project, refused):
         ('api-keys = "x"', "api-keys may not be in a file: a file is easily shared, and it is a secret"),
     ],
 )
-def test_no_file_sets_what_one_run_writes_nor_secrets(request, refused, kind, line, message):
+def test_files_cannot_set_outputs_or_secrets(request, refused, kind, line, message):
     request.getfixturevalue(kind)(f"[encode]\n{line}\n")
     assert message in refused()
 
@@ -197,7 +197,7 @@ def test_no_file_sets_what_one_run_writes_nor_secrets(request, refused, kind, li
         ("train", 'tracker = ["wandb"]'),
     ],
 )
-def test_a_file_of_the_working_folder_cannot_open_access(project, refused, user, table, line):
+def test_a_project_file_cannot_disable_access_control(project, refused, user, table, line):
     project(f"[{table}]\n{line}\n")
     verb = {"defaults": "encode"}.get(table, table)
     shown = refused(verb, *([] if verb == "serve" else ["x"]))
@@ -208,7 +208,7 @@ def test_a_file_of_the_working_folder_cannot_open_access(project, refused, user,
 @pytest.mark.parametrize(
     "name", ["//evil.example/share/m", r"\\evil.example\share\m", r"/\evil.example/m", "smb://evil.example/m"]
 )
-def test_a_file_of_the_working_folder_names_no_other_machine(project, refused, user, name):
+def test_a_project_file_cannot_set_addresses_of_other_machines(project, refused, user, name):
     project(f"[defaults]\nmodel = '{name}'\n")
     assert "[defaults] model names another machine" in refused()
     project(f"[train]\neval-data = ['{name}']\n")
@@ -275,7 +275,7 @@ def test_an_error_says_where_its_option_was_set(project, refused, monkeypatch):
     assert "(GEMEL_THREADS is set). See: gemel encode --help" in refused()
 
 
-def test_an_error_about_a_flag_that_was_typed_blames_no_file(project, refused):
+def test_an_error_about_a_typed_flag_names_no_file(project, refused):
     project("[encode]\nthreads = 2\n")
     assert "gemel.toml" not in refused("encode", "texts.txt", "--threads", "many")
 
@@ -301,10 +301,10 @@ def test_the_user_s_file_is_where_the_system_keeps_settings(
     monkeypatch.setenv("HOME", str(tmp_path))
     if variable:
         monkeypatch.setenv(variable, str(tmp_path / "there"))
-    found = config_files.user_file()
-    assert found is not None
-    assert found.as_posix().endswith(ending)
-    assert found.is_relative_to(tmp_path / "there" if variable else tmp_path)
+    result = config_files.user_file()
+    assert result is not None
+    assert result.as_posix().endswith(ending)
+    assert result.is_relative_to(tmp_path / "there" if variable else tmp_path)
 
 
 def test_without_a_home_there_is_no_user_s_file(monkeypatch, encoded):

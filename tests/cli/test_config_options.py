@@ -1,4 +1,4 @@
-"""One rule for all options of all verbs: a walk over every one of them."""
+"""Rules that hold for every option of every verb."""
 
 import re
 from pathlib import Path
@@ -29,8 +29,8 @@ OPTIONS = [
     for key, option in options_by_key(command).items()
 ]
 
-# Switches that a stranger's gemel.toml may turn. A new one goes here, if it neither writes, opens nor sends anything;
-# else into a table of cli/config.py.
+# Switches that an untrusted gemel.toml may set. Add a new one here if it neither writes, opens nor sends anything;
+# otherwise add it to a table of cli/config.py.
 HARMLESS = {
     *("calibrate", "compact", "durable", "exact", "exact-only", "gradient-checkpointing", "group-by-length"),
     *("hybrid", "ignore-case", "ignore-space", "json", "keep-texts", "no-fields", "normalize", "online"),
@@ -40,7 +40,7 @@ HARMLESS = {
 
 
 def sample(option, tmp_path):
-    """A value other than the default: as a text for the environment, as TOML says it, as the command gets it."""
+    """A value other than the default: as text for the environment, as TOML, and as the command receives it."""
     kind = option.type
     if option.is_flag:
         wanted = not option.get_default(click.Context(cli))
@@ -65,12 +65,12 @@ def sample(option, tmp_path):
 
 
 def parsed(command, words, **settings):
-    """What the command would get with no argument at all; what is missing is overlooked."""
+    """What the command would receive without arguments; missing arguments are ignored."""
     with command.make_context(words[-1], [], resilient_parsing=True, **settings) as context:
         return dict(context.params)
 
 
-def test_every_verb_is_walked():
+def test_every_verb_is_covered():
     assert {words[0] for words, _ in LEAVES} == set(VERBS)
     assert len(OPTIONS) > 200
 
@@ -123,13 +123,13 @@ def test_shared_options_are_of_one_kind_in_all_their_verbs():
 
 
 def test_every_exception_is_an_option():
-    known = {f"{' '.join(words)} {key}" for words, _, key, option in OPTIONS}
-    assert known >= NOT_SHARED
+    available = {f"{' '.join(words)} {key}" for words, _, key, option in OPTIONS}
+    assert available >= NOT_SHARED
 
 
 def test_flags_that_a_project_file_may_set_were_reviewed():
-    found = {key for _, _, key, option in OPTIONS if option.is_flag and rule_of(key, option).who == "all"}
-    assert found == HARMLESS
+    result = {key for _, _, key, option in OPTIONS if option.is_flag and rule_of(key, option).who == "all"}
+    assert result == HARMLESS
 
 
 def test_no_path_may_come_from_a_project_file():

@@ -22,7 +22,7 @@ from gemel.evaluation.task import TASKS
 from gemel.files.records import InputFormat
 from gemel.groups.grouping import METHODS
 from gemel.options import EncodeOptions
-from gemel.texts.formats import FORMATS
+from gemel.texts.folder_files import FORMATS
 from tiny import tiny_bert
 
 TEXTS = ["a man is playing a guitar", "", "the stock market fell", "a man is playing a guitar", "été 日本 😀"]
@@ -75,7 +75,7 @@ def test_standard_input_is_read_as_lines(run, monkeypatch, arguments):
     assert [json.loads(line)["id"] for line in out.splitlines()] == ["0", "1", "2"]
 
 
-def test_a_terminal_is_not_waited_for(run, monkeypatch):
+def test_input_from_a_terminal_is_not_read(run, monkeypatch):
     class Terminal(io.StringIO):
         def isatty(self):
             return True
@@ -87,7 +87,7 @@ def test_a_terminal_is_not_waited_for(run, monkeypatch):
 
 
 @pytest.mark.parametrize("format", list(FORMATS))
-def test_a_folder_holds_the_same_vectors_in_every_format(run, source, model, tmp_path, format):
+def test_a_folder_contains_the_same_vectors_in_every_format(run, source, model, tmp_path, format):
     if format == "parquet":
         pytest.importorskip("pyarrow")
     code, out, err = run(source, *COLUMNS, "-o", tmp_path / "out", "--format", format, "--keep-texts")
@@ -181,7 +181,7 @@ def test_a_wrong_request_is_one_line_and_exit_2(run, source, arguments, message)
     assert err.count("\n") == 1
 
 
-def test_there_is_a_flag_for_every_field_with_its_words_and_its_default():
+def test_every_field_has_a_flag_with_its_description_and_default():
     flags = {option.name: option for option in command.params}
     docs = field_docs(EncodeOptions)
     for field in fields(EncodeOptions):
@@ -233,7 +233,7 @@ sys.exit(main(sys.argv[2:]))
 """
 
 
-def test_the_program_survives_a_kill_with_a_real_model(tmp_path, model, run):
+def test_a_killed_run_with_a_real_model_is_resumed(tmp_path, model, run):
     path = tmp_path / "in.txt"
     path.write_text("".join(f"{TEXTS[n % 5]} {n}\n" for n in range(1200)))  # a block is 1,024 texts
     for kills, resumed in ((2, 1024), (4, 1200)):

@@ -1,4 +1,4 @@
-"""`gemel evaluate` with tiny models: JSON lines, the table on a terminal, comparison, report, refusals."""
+"""`gemel evaluate` with tiny models: JSON lines, the table on a terminal, comparison, report, errors."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_a_terminal_gets_a_table_with_intervals_and_a_verdict(run, models, data,
     assert "left out: sts2-train" in out
 
 
-def test_a_terminal_shows_similarities_below_one_another(run, models, data, terminal):
+def test_a_terminal_shows_one_similarity_per_line(run, models, data, terminal):
     _, out, _ = run(
         models[0],
         "--task",
@@ -197,9 +197,7 @@ def test_the_help_names_every_task():
     assert module.TASK_NAMES.split(", ") == sorted(TASKS)
 
 
-def test_a_terminal_shows_other_readings_of_the_same_items_and_what_else_there_is(
-    run, models, tmp_path, terminal
-):
+def test_a_terminal_shows_alternative_scores_and_details(run, models, tmp_path, terminal):
     random = np.random.default_rng(0)
     rows = [
         (topic, *(" ".join(random.choice(WORDS, 3)) for _ in range(2)), int(random.integers(0, 3)))

@@ -1,4 +1,4 @@
-"""Every example of every `--help` does what it says: it is run on small files and tiny models, or at least parsed."""
+"""Every example of every `--help` works: it is run on small files and tiny models, or at least parsed."""
 
 import io
 import re
@@ -20,7 +20,7 @@ PARSED = {
     r"^gemel train ": "tests/training/test_run.py trains; it takes longer than an example should",
     r"^gemel distill (?!.* static )": "it trains",
     r"^gemel models convert ": "tests/checkpoint/test_convert.py makes pickles",
-    r"^gemel serve": "it would run for ever",
+    r"^gemel serve": "it would run forever",
     r"--on ray": "a cluster is started by tests/integrations/test_ray.py",
     r"postgresql://": "a database is started by tests/index/test_postgres.py",
 }
@@ -65,13 +65,13 @@ def parts(line):
     """The line at its pipes, each part as words."""
     reader = shlex.shlex(line, posix=True, punctuation_chars="|>")
     reader.whitespace_split = True
-    found = [[]]
+    result = [[]]
     for word in reader:
         if word == "|":
-            found.append([])
+            result.append([])
         else:
-            found[-1].append(word)
-    return found
+            result[-1].append(word)
+    return result
 
 
 def run(line, monkeypatch):
@@ -98,7 +98,7 @@ def test_the_examples_run(words, workspace, monkeypatch, capsys):
 
 
 def parse(line):
-    """Refused if a flag, a choice or an argument is wrong."""
+    """Fails if a flag, a choice or an argument is wrong."""
     import click
 
     words = next(piece for piece in parts(line) if piece[0] == "gemel")[1:]
@@ -113,7 +113,7 @@ def test_every_command_has_an_example_of_itself(words):
     assert any(f"gemel {words}".strip() in line for line in EXAMPLES[words]), EXAMPLES[words]
 
 
-def test_all_verbs_were_walked():
+def test_every_verb_is_covered():
     assert {words.split()[0] for words in EXAMPLES if words} == set(VERBS)
 
 

@@ -39,7 +39,7 @@ TABLE = {
     "on": ("--on", "Run on a Ray cluster"),
 }
 
-# The same word for things of another type, and why.
+# The same name for options of different types, and why.
 OTHER_TYPES = {
     "keep": "of duplicates, one of three; of layers, their numbers",
     "data": "an evaluation reads one table or folder; the others files",
@@ -55,10 +55,10 @@ def key(option):
 
 
 def by_key():
-    found = defaultdict(dict)
+    result = defaultdict(dict)
     for words, option in EVERY:
-        found[key(option)][words] = option
-    return found
+        result[key(option)][words] = option
+    return result
 
 
 @pytest.mark.parametrize("name", TABLE)

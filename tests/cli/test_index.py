@@ -153,7 +153,7 @@ def test_the_text_is_the_only_column_with_strings(workspace, capsys, name):
         assert index.fields == ({} if name == "a.csv" else {"year": "int"})
 
 
-def test_two_columns_with_strings_ask_which(workspace, capsys):
+def test_two_columns_with_strings_require_a_choice(workspace, capsys):
     (workspace / "a.csv").write_text("title,body\na,b\n")
     assert "which column holds the texts?" in refused(capsys, "build", "notes", "a.csv")
 
@@ -222,10 +222,10 @@ def test_lists_and_dates_of_a_file_keep_their_types(workspace, capsys):
     ]
     write_lines(workspace / "a.jsonl", rows)
     assert run(capsys, "build", "notes", "a.jsonl")[0] == 0
-    code, found, _ = run(capsys, "get", "notes", "a", "b")
+    code, result, _ = run(capsys, "get", "notes", "a", "b")
     assert code == 0
-    assert (found[0]["tags"], found[0]["sizes"], found[1]["tags"]) == (["x", "y"], [1.0, 2.5], [])
-    assert (found[0]["more"], found[1]["mixed"]) == ('{"a": ["b"]}', '["x", 1]')
+    assert (result[0]["tags"], result[0]["sizes"], result[1]["tags"]) == (["x", "y"], [1.0, 2.5], [])
+    assert (result[0]["more"], result[1]["mixed"]) == ('{"a": ["b"]}', '["x", 1]')
     assert [
         each["id"] for each in run(capsys, "search", "notes", "man", "--where", "tags contains 'y'")[1]
     ] == ["a"]

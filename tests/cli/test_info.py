@@ -67,9 +67,10 @@ def test_extras_are_listed_with_missing_packages(monkeypatch):
     monkeypatch.setattr(info_extras.sys, "platform", "linux")
     monkeypatch.setattr(info_extras, "metadata", lambda _: Facts())
     monkeypatch.setattr(info_extras, "version_of", lambda name: "1" if name == "here" else None)
-    found = info_extras.extras()
-    assert found == [info_extras.Extra("small", ()), info_extras.Extra("large", ("gone",))]
-    assert [extra.installed for extra in found] == [True, False]
+    assert info_extras.extras() == [
+        {"name": "small", "missing": [], "installed": True},
+        {"name": "large", "missing": ["gone"], "installed": False},
+    ]
 
 
 def test_a_gemel_that_is_not_installed_has_no_extras(monkeypatch):
@@ -80,7 +81,7 @@ def test_a_gemel_that_is_not_installed_has_no_extras(monkeypatch):
     assert info_extras.extras() == []
 
 
-def test_which_file_gave_which_value(info, work, monkeypatch):
+def test_the_source_file_of_each_value_is_shown(info, work, monkeypatch):
     (work / "gemel.toml").write_text("[defaults]\nthreads = 2\n[encode]\nkeep-texts = true\n")
     own = work / "config" / "gemel" / "config.toml"
     own.parent.mkdir(parents=True)
@@ -131,7 +132,7 @@ def test_a_wrong_file_is_reported_and_nothing_breaks(info, work):
     assert "gemel.toml is not TOML" in info()
 
 
-def test_without_files_it_says_so(info, monkeypatch):
+def test_missing_configuration_files_are_reported(info, monkeypatch):
     assert "gemel.toml (not there)" in info()
     monkeypatch.setenv("GEMEL_CONFIG", "none")
     assert "no files (GEMEL_CONFIG=none)" in info()

@@ -1,4 +1,4 @@
-"""The frame of the command line: help, errors and exit codes, in the process and as a program."""
+"""The command line: help, errors and exit codes, in this process and as a program."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from tiny import tiny_bert
 
 @pytest.fixture
 def failing(monkeypatch):
-    """Make the program's work raise what a test wants."""
+    """Make the program raise the error that a test needs."""
 
     def install(error):
         def fail(_):
@@ -185,7 +185,7 @@ def test_info_is_readable_and_json(capsys):
     assert set(facts["engines"]) == {"native", "onnxruntime"}
 
 
-def test_the_demo_does_the_main_job(capsys, model):
+def test_the_demo_shows_pairs_and_hits(capsys, model):
     assert main(["demo", "--model", model]) == 0
     shown = capsys.readouterr().out
     assert "The most similar pairs:" in shown
@@ -200,14 +200,6 @@ def test_the_demo_in_json_has_the_same_facts(capsys, model):
     assert len(facts["hits"]) == 6
     assert set(facts["seconds"]) == {"load", "encode", "pairs", "search"}
     assert facts["pairs"][0]["score"] >= facts["pairs"][-1]["score"]
-
-
-def test_the_demo_has_tables_on_a_terminal(capsys, model):
-    from gemel.cli.verbs.demo import _show
-    from gemel.cli.verbs.demo import run as demo
-
-    _show(demo(model))
-    assert "The most similar pairs" in capsys.readouterr().out
 
 
 def test_the_sample_has_a_few_hundred_different_sentences():

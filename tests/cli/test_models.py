@@ -47,7 +47,7 @@ def test_list_pull_show_remove(home):
     assert not folder.exists()
 
 
-def test_show_tells_everything_as_json(tmp_path):
+def test_show_prints_everything_as_json(tmp_path):
     tiny_bert(tmp_path / "mine", dense=8, pooling=("cls", "mean"), prompts={"query": "q: "})
     facts = json.loads(run("show", "mine", "--json"))
     assert len(facts.pop("weights_hash")) == 64
@@ -72,7 +72,7 @@ def test_show_tells_everything_as_json(tmp_path):
     }
 
 
-def test_a_person_sees_columns(tmp_path, terminal):
+def test_a_terminal_shows_columns(tmp_path, terminal):
     tiny_bert(tmp_path / "mine", dense=8, prompts={"query": "q: "})
     lines = run("show", "mine").splitlines()
     for line in (

@@ -27,7 +27,7 @@ def run(capsys, *words):
 
 
 def test_pairs_are_json_lines_when_piped(workspace, capsys):
-    code, rows, said = run(capsys, "pairs", "texts.tsv", "--id-column", "name", "-k", "3", "--calibrate")
+    code, rows, stderr = run(capsys, "pairs", "texts.tsv", "--id-column", "name", "-k", "3", "--calibrate")
     assert code == 0
     assert len(rows) == 3
     assert list(rows[0]) == [
@@ -39,8 +39,8 @@ def test_pairs_are_json_lines_when_piped(workspace, capsys):
         "left_text",
         "right_text",
     ]
-    assert said.endswith("3 pairs, 7,140 compared, complete\n")
-    assert "random pairs are expected" in said
+    assert stderr.endswith("3 pairs, 7,140 compared, complete\n")
+    assert "random pairs are expected" in stderr
 
 
 def test_twenty_pairs_are_the_default(workspace, capsys):
@@ -48,64 +48,64 @@ def test_twenty_pairs_are_the_default(workspace, capsys):
 
 
 def test_pairs_are_written_to_a_file_and_the_working_folder_is_removed(workspace, capsys):
-    code, rows, said = run(capsys, "pairs", "texts.tsv", "--min-score", "0.6", "-o", "pairs.tsv")
+    code, rows, stderr = run(capsys, "pairs", "texts.tsv", "--min-score", "0.6", "-o", "pairs.tsv")
     assert (code, rows) == (0, [])
     lines = (workspace / "pairs.tsv").read_text(encoding="utf-8").splitlines()
     assert lines[0] == "score\tleft\tright\tleft_text\tright_text"
     scores = [float(line.split("\t")[0]) for line in lines[1:]]
     assert scores == sorted(scores, reverse=True)
     assert min(scores) >= 0.6
-    assert f"pairs.tsv: {len(scores):,} rows" in said
+    assert f"pairs.tsv: {len(scores):,} rows" in stderr
     assert not (workspace / ".pairs.tsv.pairs").exists()
 
 
 def test_pairs_between_two_files(workspace, capsys):
     (workspace / "other.txt").write_text("a man is sleeping\n", encoding="utf-8")
-    code, rows, said = run(capsys, "pairs", "texts.tsv", "--other", "other.txt", "-k", "2")
+    code, rows, stderr = run(capsys, "pairs", "texts.tsv", "--other", "other.txt", "-k", "2")
     assert code == 0
     assert [row["right_text"] for row in rows] == ["a man is sleeping"] * 2
-    assert "120 compared" in said
+    assert "120 compared" in stderr
 
 
 def test_a_fast_student_is_created_once_and_its_recall_is_shown(workspace, capsys):
-    code, rows, said = run(capsys, "pairs", "texts.tsv", "-k", "5", "--fast", "20")
+    code, rows, stderr = run(capsys, "pairs", "texts.tsv", "-k", "5", "--fast", "20")
     assert code == 0
     assert len(rows) == 5
-    assert "not complete, recall about" in said
+    assert "not complete, recall about" in stderr
     assert len(list((workspace / "cache" / "models").iterdir())) == 1
-    code, rows, said = run(capsys, "search", "texts.tsv", "a man", "-k", "2", "--fast", "20")
+    code, rows, stderr = run(capsys, "search", "texts.tsv", "a man", "-k", "2", "--fast", "20")
     assert code == 0
-    assert "recall about" in said
+    assert "recall about" in stderr
     assert len(list((workspace / "cache" / "models").iterdir())) == 1
 
 
 def test_search_answers_each_query(workspace, capsys):
     (workspace / "queries.txt").write_text("rain\nstock market\n", encoding="utf-8")
     words = (TEXTS[7], "--queries", "queries.txt", "-k", "2", "--id-column", "name")
-    code, rows, said = run(capsys, "search", "texts.tsv", *words)
+    code, rows, stderr = run(capsys, "search", "texts.tsv", *words)
     assert code == 0
     assert [row["query"] for row in rows] == [TEXTS[7]] * 2 + ["rain"] * 2 + ["stock market"] * 2
     assert (rows[0]["id"], rows[0]["text"]) == ("n7", TEXTS[7])
-    assert said == "3 queries, 120 texts, scored by cosine, every text compared\n"
+    assert stderr == "3 queries, 120 texts, scored by cosine, every text compared\n"
 
 
-def test_search_among_some_rows(workspace, capsys):
+def test_search_filters_rows_by_a_condition(workspace, capsys):
     code, rows, _ = run(capsys, "search", "texts.tsv", "rain", "--where", "lang = 'en'", "--hybrid")
     assert code == 0
     assert len(rows) == 10
     assert all(int(row["id"]) % 2 == 1 for row in rows)
 
 
-def test_a_condition_knows_the_types_of_columns(workspace, capsys):
+def test_a_condition_uses_the_types_of_columns(workspace, capsys):
     years = [1999, 2001, 2024]
     lines = [json.dumps({"text": text, "year": year}) for text, year in zip(TEXTS, years, strict=False)]
     (workspace / "years.jsonl").write_text("\n".join(lines), encoding="utf-8")
     rows = [f"{year},{text}" for year, text in zip(years, TEXTS, strict=False)]
     (workspace / "years.csv").write_text("\n".join(["year,text", *rows]), encoding="utf-8")
     for file, more in (("years.jsonl", ()), ("years.csv", ("--field", "year:int"))):
-        code, found, _ = run(capsys, "search", file, "a man", "--where", "year between 2000 and 2010", *more)
+        code, result, _ = run(capsys, "search", file, "a man", "--where", "year between 2000 and 2010", *more)
         assert code == 0
-        assert [(row["id"], row["text"]) for row in found] == [("1", TEXTS[1])]
+        assert [(row["id"], row["text"]) for row in result] == [("1", TEXTS[1])]
 
 
 def write_lines(path, rows):
@@ -120,16 +120,16 @@ def test_a_condition_reads_only_the_columns_that_it_names(workspace, capsys):
     rows[38]["late"] = True
     write_lines(workspace / "a.jsonl", rows)
 
-    def found(where, *more):
-        code, hits, said = run(capsys, "search", "a.jsonl", "a man", "--where", where, *more)
-        assert code == 0, said
+    def result(where, *more):
+        code, hits, stderr = run(capsys, "search", "a.jsonl", "a man", "--where", where, *more)
+        assert code == 0, stderr
         return sorted(int(hit["id"]) for hit in hits)
 
-    assert found("year < 2006") == [0, 1, 2, 3, 5]
-    assert found("year is null") == [4]
-    assert found("late = true") == [38]
-    assert found("id = '7' or not (year < 2039)") == [7, 39]
-    assert found("year < 2002", "--field", "odd:int") == [0, 1]
+    assert result("year < 2006") == [0, 1, 2, 3, 5]
+    assert result("year is null") == [4]
+    assert result("late = true") == [38]
+    assert result("id = '7' or not (year < 2039)") == [7, 39]
+    assert result("year < 2002", "--field", "odd:int") == [0, 1]
 
 
 def test_ids_and_texts_are_the_same_with_a_condition_and_without(workspace, capsys):
@@ -140,7 +140,7 @@ def test_ids_and_texts_are_the_same_with_a_condition_and_without(workspace, caps
         write_lines(workspace / "a.jsonl", [{"body": "a", "key": "a", "n": 1}, bad])
         told = [run(capsys, *words, *more) for more in ((), ("--where", "n = 1"))]
         assert [(code, rows) for code, rows, _ in told] == [(2, [])] * 2
-        assert all("a.jsonl:2: " in said for _, _, said in told)
+        assert all("a.jsonl:2: " in stderr for _, _, stderr in told)
 
 
 def test_search_reranks_by_a_cross_encoder(workspace, capsys):
@@ -148,23 +148,23 @@ def test_search_reranks_by_a_cross_encoder(workspace, capsys):
     from tiny_cross import tiny_cross
 
     folder = str(tiny_cross(workspace / "cross"))
-    code, rows, said = run(
+    code, rows, stderr = run(
         capsys, "search", "texts.tsv", "rain", "-k", "3", "--rerank", folder, "--candidates", "9"
     )
     assert code == 0
     assert len(rows) == 3
     assert [row["score"] for row in rows] == sorted((row["score"] for row in rows), reverse=True)
-    assert "scored by cross" in said
+    assert "scored by cross" in stderr
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "stderr"),
     [
         (("search", "texts.tsv"), "no query. Give QUERY or --queries FILE"),
         (("search", "texts.tsv", "a", "--where", "lang"), "after lang"),
         (
-            ("search", "texts.tsv", "a", "--where", "colour = 'red'"),
-            "unknown field 'colour'. Known: name, lang",
+            ("search", "texts.tsv", "a", "--where", "color = 'red'"),
+            "unknown field 'color'. Known: name, lang",
         ),
         (("search", "texts.tsv", "a", "--where", "lang = 'fr'"), "no row meets lang = 'fr'"),
         (("search", "-", "a", "--where", "lang = 'fr'"), "--where needs a file"),
@@ -173,19 +173,19 @@ def test_search_reranks_by_a_cross_encoder(workspace, capsys):
         (("search", "texts.tsv", "a", "--where", "name = ''", "--field", "nmae"), "no column 'nmae'"),
         (("pairs", "texts.tsv", "--min-score", "0.9", "--fast", "2"), "a student needs k"),
         (("pairs", "texts.tsv", "-o", "pairs.xyz"), "cannot tell from its name"),
-        (("pairs", "texts.tsv", "--text-column", "colour"), "no column 'colour'"),
+        (("pairs", "texts.tsv", "--text-column", "color"), "no column 'color'"),
         (("pairs", "nowhere.tsv"), "no file at nowhere.tsv"),
     ],
 )
-def test_a_wrong_request_is_one_line(workspace, capsys, words, said):
+def test_a_wrong_request_is_one_line(workspace, capsys, words, stderr):
     code = main(list(words))
     error = capsys.readouterr().err
     assert code == 2
-    assert said in error
+    assert stderr in error
     assert len(error.splitlines()) == 1
 
 
-def test_a_screen_gets_a_table(workspace, capsys, monkeypatch):
+def test_a_terminal_gets_a_table(workspace, capsys, monkeypatch):
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     assert main(["pairs", "texts.tsv", "-k", "150", "--calibrate"]) == 0
     captured = capsys.readouterr()

@@ -27,7 +27,7 @@ def run(capsys, *words):
     return code, captured.out, captured.err
 
 
-def test_a_person_reads_what_was_done_and_how_even_it_became(workspace, capsys):
+def test_a_terminal_shows_what_was_done_and_the_isotropy(workspace, capsys):
     code, out, _ = run(capsys, "model", "--data", "texts.txt", "-o", "new", "--dim", "6")
     assert code == 0
     first, before, after = out.splitlines()
@@ -40,10 +40,10 @@ def test_a_person_reads_what_was_done_and_how_even_it_became(workspace, capsys):
 def test_json_is_one_object(workspace, capsys):
     code, out, _ = run(capsys, "model", "--method", "centering", "--data", "texts.txt", "-o", "new", "--json")
     assert code == 0
-    found = json.loads(out)
-    assert set(found) == {"folder", "method", "texts", "dim", "before", "after", "note"}
-    assert (found["method"], found["texts"], found["dim"]) == ("centering", len(MANY), 32)
-    assert abs(found["after"]["mean_cosine"]) < found["before"]["mean_cosine"]
+    result = json.loads(out)
+    assert set(result) == {"folder", "method", "texts", "dim", "before", "after", "note"}
+    assert (result["method"], result["texts"], result["dim"]) == ("centering", len(MANY), 32)
+    assert abs(result["after"]["mean_cosine"]) < result["before"]["mean_cosine"]
 
 
 def test_texts_of_several_columns(workspace, capsys):

@@ -1,4 +1,4 @@
-"""What commands print: no text of a stranger steers the terminal, and JSON reads back as it was."""
+"""What commands print: untrusted text does not control the terminal, and JSON round-trips."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ ATTACKS = [
     "\x85",
 ]
 STEERS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-# What rich sends itself: colours and styles.
+# What rich itself sends: colors and styles.
 STYLE = re.compile("\x1b\\[[0-9;]*m")
 
 
@@ -48,7 +48,7 @@ def test_control_characters_are_escaped(attack):
 
 
 @given(st.text(alphabet=st.characters(), max_size=40))
-def test_json_is_safe_to_print_and_reads_back(text):
+def test_json_is_safe_to_print_and_round_trips(text):
     line = printable_json({"text": text, text: 1})
     assert json.loads(line) == {"text": text, text: 1}
     assert not STEERS.search(line)
@@ -63,7 +63,7 @@ def test_printable_text_can_be_encoded_and_stays_when_cleaned_twice(text):
     once.encode("utf-8")
 
 
-def test_messages_are_clean_on_both_streams(capsys):
+def test_control_characters_in_messages_are_escaped_on_both_streams(capsys):
     echo(f"a {CLEAR}")
     echo(f"b {TITLE}", err=True)
     output = capsys.readouterr()
@@ -80,7 +80,7 @@ def test_a_path_is_exact_for_a_program(capsys, monkeypatch):
 
 
 @pytest.mark.parametrize("verb", ["encode", "pairs", "dedupe", "cluster"])
-def test_a_name_of_a_file_in_an_error_is_clean(capsys, verb):
+def test_control_characters_in_file_names_are_escaped_in_errors(capsys, verb):
     arguments = [verb, f"no{CLEAR}such{TITLE}.txt", "--debug", *(["-o", "out"] if verb == "dedupe" else [])]
     assert main(arguments) == 2
     output = capsys.readouterr().err
@@ -88,7 +88,7 @@ def test_a_name_of_a_file_in_an_error_is_clean(capsys, verb):
     assert "\x1b" not in output
 
 
-def test_warnings_are_clean_lines():
+def test_control_characters_in_warnings_are_escaped():
     with printable_warnings():
         assert warnings.formatwarning(UserWarning(f"a\n{CLEAR}"), UserWarning, "x.py", 1) == (
             "warning: a \\x1b[2J\\x1b[H\n"
@@ -157,12 +157,12 @@ def test_no_table_of_any_verb_controls_the_terminal(tmp_path):
     )
     assert output.count("\\x1b[2J") > 20
     for line in STYLE.sub("", output).replace("\r\n", "\n").split("\n"):
-        # A progress bar writes over its own line; nothing else is left of what steers.
+        # A progress bar overwrites its own line; no other control sequence remains.
         assert not STEERS.search(line), line
 
 
-def test_no_command_prints_by_other_means():
-    """Only ASCII JSON, help and completion scripts may go past gemel.cli.output."""
+def test_commands_print_only_through_the_output_module():
+    """Only ASCII JSON, help and completion scripts may bypass gemel.cli.output."""
     wrong = []
     for path in sorted(CLI.rglob("*.py")):
         name = path.relative_to(CLI).as_posix()
@@ -194,12 +194,12 @@ def test_formulas_are_escaped_on_request(tmp_path, kind):
         path = tmp_path / f"{escape}.{kind}"
         write_rows(path, rows, escape_formulas=escape)
         with path.open(encoding="utf-8", newline="") as file:
-            found = list(csv.reader(file, delimiter="," if kind == "csv" else "\t"))
+            result = list(csv.reader(file, delimiter="," if kind == "csv" else "\t"))
         mark = "'" if escape else ""
-        assert found[0][2] == f"{mark}=name"
+        assert result[0][2] == f"{mark}=name"
         expected = FORMULAS if kind == "csv" else [text.replace("\t", " ") for text in FORMULAS]
-        assert [row[0] for row in found[1:]] == [*(f"{mark}{text}" for text in expected), "plain", "a=b", ""]
-        assert {row[1] for row in found[1:]} == {"-0.5"}
+        assert [row[0] for row in result[1:]] == [*(f"{mark}{text}" for text in expected), "plain", "a=b", ""]
+        assert {row[1] for row in result[1:]} == {"-0.5"}
 
 
 def test_jsonl_and_parquet_are_never_changed(tmp_path):
@@ -217,7 +217,7 @@ def test_a_command_escapes_formulas_with_the_flag(tmp_path):
         assert ("'=1+1" in out.read_text(encoding="utf-8")) == bool(flags)
 
 
-def test_a_working_file_that_somebody_put_there_is_not_written_through(tmp_path):
+def test_a_planted_symlink_is_not_written_through(tmp_path):
     victim = tmp_path / "victim"
     victim.write_text("kept")
     try:

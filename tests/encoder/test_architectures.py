@@ -1,4 +1,4 @@
-"""Every architecture: read from its weights, equal to the reference, and true to the law of the batch."""
+"""Every architecture: read from its weights, equal to the reference, and batch-invariant."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_hidden_states_equal_the_reference(folder, network):
         np.testing.assert_allclose(engine.hidden(ids), wanted.last_hidden_state.numpy(), rtol=0, atol=1e-5)
 
 
-def test_the_page_of_numpy_equals_the_engine(network):
+def test_the_numpy_reference_equals_the_engine(network):
     engine, page = OnnxEngine(network), PlainNetwork(network)
     for tokens in LENGTHS:
         ids = some_ids(2, tokens)
@@ -120,8 +120,8 @@ def test_rotary_angles_are_those_of_the_reference_at_every_position(theta):
         for name in ("full_attention", "sliding_attention")
     }
     config = ModernBertConfig(hidden_size=128, num_attention_heads=2, rope_parameters=kinds)
-    places = torch.arange(8192)[None]
-    wanted = ModernBertRotaryEmbedding(config)(torch.zeros(1), places, "full_attention")
+    positions = torch.arange(8192)[None]
+    wanted = ModernBertRotaryEmbedding(config)(torch.zeros(1), positions, "full_attention")
     for ours, theirs in zip(Rotary(rotary_speeds(theta, 64)).tables(8192), wanted, strict=True):
         np.testing.assert_allclose(ours, theirs[0, :, :32].numpy(), rtol=0, atol=2e-7)
 
@@ -254,7 +254,7 @@ def test_modernbert_variants_are_refused(tmp_path, setting, message):
         ("mpnet", {"num_hidden_layers": 1_000_000}),
     ],
 )
-def test_a_network_without_bounds_is_refused_at_once(tmp_path, kind, changes):
+def test_a_network_with_excessive_sizes_is_refused_immediately(tmp_path, kind, changes):
     folder = tiny_checkpoint(tmp_path, kind)
     config, weights = (
         json.loads((folder / "config.json").read_text()),

@@ -1,4 +1,4 @@
-"""Weights that are no numbers, and weights that changed: an error that says which, and no vector of older weights."""
+"""Weights that are not finite, and weights that changed: an error that names them, and no vectors of older weights."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def spoil(path, name, value):
     weights = dict(load_file(path))
     array = weights[name].copy()
     if array.ndim == 2 and "embeddings" in name:
-        array[2 if "word" in name else 0, 1] = value  # the row of [CLS], or of the first place
+        array[2 if "word" in name else 0, 1] = value  # the row of [CLS], or of the first position
     else:
         array.reshape(-1)[0] = value
     save_file({**weights, name: array}, path)
@@ -40,7 +40,7 @@ def spoil(path, name, value):
 @pytest.mark.parametrize("precision", ["float32", "int8"])
 @pytest.mark.parametrize("engine", ["auto", "onnxruntime"])
 @pytest.mark.parametrize("name", WEIGHTS)
-def test_a_weight_that_is_no_number_is_an_error(tmp_path, name, engine, precision):
+def test_a_weight_that_is_not_finite_is_an_error(tmp_path, name, engine, precision):
     folder = tiny_bert(tmp_path / "model", normalize=False)
     spoil(folder / "model.safetensors", name, np.nan if "0" in name else np.inf)
     with (
@@ -75,7 +75,7 @@ def test_every_output_and_every_way_to_it_is_checked(tmp_path, output, normalize
             way()
 
 
-def test_a_static_table_with_a_row_that_is_no_number(tmp_path):
+def test_a_static_table_with_a_nan_row_is_an_error(tmp_path):
     folder = tmp_path / "static"
     folder.mkdir()
     table = np.ones((len(tiny_vocabulary()), 8), np.float32)
@@ -89,7 +89,7 @@ def test_a_static_table_with_a_row_that_is_no_number(tmp_path):
         model.encode(["the cat", "a man"], output="int8")
 
 
-def test_numbers_that_grow_too_large_are_an_error_of_their_own(tmp_path):
+def test_overflow_has_its_own_error(tmp_path):
     folder = tiny_bert(tmp_path / "model", normalize=False, dense=4)
     weights = dict(load_file(folder / "2_Dense" / "model.safetensors"))
     config = json.loads((folder / "2_Dense" / "config.json").read_text())
@@ -103,7 +103,7 @@ def test_numbers_that_grow_too_large_are_an_error_of_their_own(tmp_path):
         gemel.load(folder).encode(["a man is playing in the rain"])
 
 
-# The int8 weights that are kept beside a model.
+# The int8 weights that are cached next to a model.
 
 
 def same_size_and_date(path, source):
@@ -121,12 +121,12 @@ def test_other_weights_of_the_same_size_and_date_are_quantized_again(tmp_path):
     first = gemel.load(folder, precision="int8").encode(["a man"])
     same_size_and_date(folder / "model.safetensors", other / "model.safetensors")
     wanted = gemel.load(other, precision="int8").encode(["a man"])
-    found = gemel.load(folder, precision="int8").encode(["a man"])
-    assert np.array_equal(found, wanted) and not np.allclose(found, first, atol=1e-2)
+    result = gemel.load(folder, precision="int8").encode(["a man"])
+    assert np.array_equal(result, wanted) and not np.allclose(result, first, atol=1e-2)
 
 
 @INT8
-def test_a_change_between_the_samples_is_seen_too(tmp_path):
+def test_a_change_between_the_sampled_bytes_is_detected(tmp_path):
     folder = tiny_bert(tmp_path / "model", width=128, layers=6)
     path = folder / "model.safetensors"
     gemel.load(folder, precision="int8").encode(["a man"])
@@ -144,7 +144,7 @@ def test_a_change_between_the_samples_is_seen_too(tmp_path):
     (fresh / "model.safetensors").write_bytes(bytes(content))
     wanted = gemel.load(fresh, precision="int8").encode(["a man"])
     assert np.array_equal(gemel.load(folder, precision="int8").encode(["a man"]), wanted)
-    assert len(list(kept.glob("*.safetensors"))) == 1  # made again in its place
+    assert len(list(kept.glob("*.safetensors"))) == 1  # replaced by a new one
 
 
 @INT8

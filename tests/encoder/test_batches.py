@@ -1,4 +1,4 @@
-"""Batches, windows and lanes: each by its law."""
+"""Properties of batches, windows and lanes."""
 
 import threading
 
@@ -7,14 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gemel.encoder.batches import Lanes, same_length_batches, usable_cores
+from gemel.encoder.batches import Lanes, same_length_batches
 from gemel.encoder.tokenizer import SpecialTokens, cut
+from gemel.options import usable_cores
 
 SPECIAL = SpecialTokens(np.array([1], np.int32), np.array([2], np.int32))
 
 
 @given(st.lists(st.integers(0, 12), max_size=60), st.integers(1, 40))
-def test_batches_hold_every_position_once_and_one_length_each(lengths, budget):
+def test_batches_contain_every_position_once_and_one_length_each(lengths, budget):
     batches = same_length_batches(lengths, lambda length: budget // length if length else 1)
     assert sorted(p for batch in batches for p in batch) == list(range(len(lengths)))
     for batch in batches:
@@ -52,7 +53,7 @@ def test_an_error_in_a_lane_stops_the_rest_and_is_raised():
     assert {500, 501} <= set(done)
 
 
-def test_lanes_use_that_many_threads_and_no_more():
+def test_lanes_use_the_requested_number_of_threads():
     seen, gate = set(), threading.Barrier(3, timeout=20)
 
     def work(batch):

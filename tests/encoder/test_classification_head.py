@@ -1,4 +1,4 @@
-"""The relation head that a model keeps: read, written, left out where it does not fit, and used on texts."""
+"""The classification head of a model: read, written, left out where it does not fit, and used on texts."""
 
 import json
 from dataclasses import replace
@@ -51,7 +51,7 @@ def vectors(rows, dim=32, seed=1):
 
 @pytest.fixture
 def folder(tmp_path):
-    """A tiny model that keeps a head."""
+    """A tiny model with a classification head."""
     plain = read_checkpoint(tiny_bert(tmp_path / "plain"))
     return write_checkpoint(plain, tmp_path / "kept", relation=head(bias=True))
 
@@ -63,10 +63,10 @@ def folder(tmp_path):
 @pytest.mark.parametrize("bias", [True, False])
 def test_probabilities_are_the_softmax_over_the_joined_parts(concat, bias):
     kept, u, v = head(8, concat, bias=bias), vectors(5, 8), vectors(5, 8, seed=2)
-    found = classification_probabilities(kept, u, v)
-    assert found.dtype == np.float32
-    assert np.allclose(found, by_hand(kept, u, v), atol=1e-6)
-    assert np.allclose(found.sum(axis=1), 1)
+    result = classification_probabilities(kept, u, v)
+    assert result.dtype == np.float32
+    assert np.allclose(result, by_hand(kept, u, v), atol=1e-6)
+    assert np.allclose(result.sum(axis=1), 1)
 
 
 def test_a_pair_has_the_same_bits_alone_and_among_thousands():
@@ -80,8 +80,8 @@ def test_a_pair_has_the_same_bits_alone_and_among_thousands():
 
 
 def test_large_numbers_do_not_overflow():
-    found = classification_probabilities(head(4), 1e4 * vectors(3, 4), 1e4 * vectors(3, 4, seed=2))
-    assert np.isfinite(found).all()
+    result = classification_probabilities(head(4), 1e4 * vectors(3, 4), 1e4 * vectors(3, 4, seed=2))
+    assert np.isfinite(result).all()
 
 
 def test_no_pairs_have_no_rows():
@@ -226,7 +226,7 @@ def test_a_new_head_replaces_the_old(folder, tmp_path):
     assert gemel.load(tmp_path / "two").labels == ("yes", "no")
 
 
-def test_a_model_whose_vectors_change_loses_its_head(folder, tmp_path):
+def test_a_model_whose_vectors_change_drops_its_head(folder, tmp_path):
     checkpoint = read_checkpoint(folder)
     layer = Dense(np.eye(32, dtype=np.float32), None, "identity")
     changes = [
@@ -242,12 +242,12 @@ def test_a_model_whose_vectors_change_loses_its_head(folder, tmp_path):
     assert read_checkpoint(out).relation.labels == LABELS
 
 
-def test_post_processing_loses_the_head(folder, tmp_path):
+def test_post_processing_drops_the_head(folder, tmp_path):
     save_postprocessed(gemel.load(folder), [*LEFT, *RIGHT], tmp_path / "white", method="centering")
     assert gemel.load(tmp_path / "white").labels is None
 
 
-def test_another_pooling_loses_the_head(folder):
+def test_another_pooling_drops_the_head(folder):
     assert gemel.load(folder, pooling="mean").labels == LABELS
     assert gemel.load(folder, pooling="cls").labels is None
 
@@ -258,16 +258,16 @@ def test_another_pooling_loses_the_head(folder):
 def test_relation_is_the_head_on_what_encode_gives(folder):
     model = gemel.load(folder)
     assert model.labels == LABELS
-    found = model.relation(LEFT, RIGHT)
-    assert found.shape == (3, 3)
-    assert np.array_equal(found, model.relation_of(model.encode(LEFT), model.encode(RIGHT)))
+    result = model.relation(LEFT, RIGHT)
+    assert result.shape == (3, 3)
+    assert np.array_equal(result, model.relation_of(model.encode(LEFT), model.encode(RIGHT)))
     kept = model.checkpoint.relation
-    assert np.allclose(found, by_hand(kept, model.encode(LEFT), model.encode(RIGHT)), atol=1e-5)
-    assert np.array_equal(model.relation(LEFT[1:2], RIGHT[1:2], threads=1)[0], found[1])
+    assert np.allclose(result, by_hand(kept, model.encode(LEFT), model.encode(RIGHT)), atol=1e-5)
+    assert np.array_equal(model.relation(LEFT[1:2], RIGHT[1:2], threads=1)[0], result[1])
     assert model.relation([], []).shape == (0, 3)
 
 
-def test_a_model_that_does_not_normalise_gives_its_head_plain_vectors(tmp_path):
+def test_a_model_without_normalization_passes_plain_vectors_to_its_head(tmp_path):
     plain = read_checkpoint(tiny_bert(tmp_path / "plain", normalize=False))
     model = gemel.load(write_checkpoint(plain, tmp_path / "kept", relation=head()))
     u, v = model.encode(LEFT), model.encode(RIGHT)
@@ -283,7 +283,7 @@ def test_a_model_that_does_not_normalise_gives_its_head_plain_vectors(tmp_path):
         ((LEFT, RIGHT), {"normalize": False}, "relation takes no normalize"),
         ((LEFT, RIGHT[:2]), {}, "left has 3 texts but right has 2"),
         ((LEFT[0], RIGHT[0]), {}, "one string"),
-        ((LEFT, RIGHT), {"colour": "red"}, "unknown option 'colour'"),
+        ((LEFT, RIGHT), {"color": "red"}, "unknown option 'color'"),
     ],
 )
 def test_a_wrong_request_is_refused(folder, arguments, changes, message):
@@ -291,7 +291,7 @@ def test_a_wrong_request_is_refused(folder, arguments, changes, message):
         gemel.load(folder).relation(*arguments, **changes)
 
 
-def test_models_show_tells_the_labels(folder, monkeypatch):
+def test_models_show_prints_the_labels(folder, monkeypatch):
     shown = CliRunner().invoke(models.command, ["show", str(folder)], catch_exceptions=False)
     assert json.loads(shown.stdout)["labels"] == list(LABELS)
     monkeypatch.setattr(models, "_wants_json", lambda as_json: as_json)

@@ -1,4 +1,4 @@
-"""The native kernel, at every level this processor runs: equal to the reference, and true to the law of the batch."""
+"""The native kernel, at every level this processor supports: equal to the reference, and batch-invariant."""
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -32,7 +32,7 @@ def folder(request, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory):
-    """Widths that fill no vector evenly: 52 wide, heads of 13, 4 + 60 tokens."""
+    """Widths that are not multiples of the vector size: 52 wide, heads of 13, 4 + 60 tokens."""
     folder = tiny_bert(tmp_path_factory.mktemp("odd"), width=52, heads=4)
     return read_network(*read_folder(folder))
 
@@ -53,8 +53,8 @@ def test_hidden_states_equal_the_reference(folder, level):
         np.testing.assert_allclose(engine.hidden(ids), states.last_hidden_state.numpy(), rtol=0, atol=1e-5)
 
 
-def turning(width=32, places=3000):
-    """One block with rotary positions and loud queries and keys: a small angle shows."""
+def turning(width=32, length=3000):
+    """One block with rotary positions and large queries and keys, so that a small angle matters."""
     random = np.random.default_rng(0)
 
     def linear(outputs, gain=1.0):
@@ -78,7 +78,7 @@ def turning(width=32, places=3000):
         blocks=(block,),
         heads=1,
         activation="gelu",
-        max_positions=places,
+        max_positions=length,
         prenorm=True,
         gated=True,
         final_norm=norm,
@@ -95,7 +95,7 @@ def test_far_positions_are_rotated_as_in_the_other_engines():
 
 @pytest.mark.parametrize(("precision", "level"), KERNELS)
 @pytest.mark.parametrize("threads", [1, 3])
-def test_groups_of_several_lengths_in_one_call_have_the_bits_of_calls_of_their_own(
+def test_groups_of_several_lengths_in_one_call_are_bit_identical_to_separate_calls(
     plain, precision, level, threads
 ):
     engine = native.NativeEngine(plain, precision=precision, level=level)
@@ -150,7 +150,7 @@ def test_threads_that_share_an_engine_do_not_disturb_each_other(plain):
         assert all(map(np.array_equal, pool.map(engine.hidden, batches), alone))
 
 
-def test_the_kernel_reads_nothing_of_an_earlier_call(plain):
+def test_the_kernel_reads_no_memory_of_an_earlier_call(plain):
     engine = native.NativeEngine(plain, precision="int8" if INT8_LEVELS else "float32")
     ids = some_ids(4, 5)
     first = engine.hidden(ids)
@@ -158,7 +158,7 @@ def test_the_kernel_reads_nothing_of_an_earlier_call(plain):
     assert np.array_equal(engine.hidden(ids), first)
 
 
-def test_what_the_kernel_cannot_run_says_why(plain):
+def test_the_kernel_says_why_it_cannot_run_a_network(plain):
     block = replace(plain.blocks[0], attention_norm=None)
     with pytest.raises(
         InputError, match=r"expects both norms in a post-norm block\. Use engine='onnxruntime'"
@@ -178,7 +178,7 @@ def test_weights_of_int8_are_within_half_a_step():
 
 
 @pytest.mark.skipif(not INT8_LEVELS, reason="no int8 kernel for this processor")
-def test_quantised_weights_are_kept_next_to_the_model_and_read_again(tmp_path):
+def test_quantized_weights_are_cached_next_to_the_model(tmp_path):
     folder = tiny_bert(tmp_path / "model")
     network, sources = read_network(*read_folder(folder)), (folder / "model.safetensors",)
     ids = some_ids(3, 6)
@@ -193,7 +193,7 @@ def test_quantised_weights_are_kept_next_to_the_model_and_read_again(tmp_path):
 
 
 @pytest.mark.parametrize(("precision", "level"), KERNELS)
-def test_further_threads_share_a_call_and_change_no_bit(plain, precision, level):
+def test_several_threads_share_a_call_and_results_are_bit_identical(plain, precision, level):
     engine = native.NativeEngine(plain, precision=precision, level=level)
     for texts, tokens in ((1, 9), (3, 17)):
         ids = some_ids(texts, tokens)

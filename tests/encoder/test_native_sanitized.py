@@ -1,4 +1,4 @@
-"""The kernel under the compiler's sanitizers: no byte past a buffer, no undefined step, no race between threads."""
+"""The kernel under the compiler's sanitizers: no access out of bounds, no undefined behavior, no data race."""
 
 import shutil
 import subprocess

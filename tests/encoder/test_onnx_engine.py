@@ -1,4 +1,4 @@
-"""The ONNX Runtime engine and the torch engine: threads, odd sizes, integers, devices, refusals."""
+"""The ONNX Runtime engine and the torch engine: threads, odd sizes, int8, devices, errors."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def some_ids(texts, tokens, seed=0):
     return np.random.default_rng(seed).integers(4, VOCABULARY, (texts, tokens)).astype(np.int32)
 
 
-def test_the_engine_says_what_it_is(network):
+def test_the_engine_describes_itself(network):
     engine = OnnxEngine(network)
     assert (engine.name, engine.width) == ("onnxruntime", 32)
     hidden = engine.hidden(some_ids(3, 7))
@@ -51,7 +51,7 @@ def test_the_engine_says_what_it_is(network):
 
 @pytest.mark.parametrize("precision", ["float32", "int8"])
 @pytest.mark.parametrize(("width", "heads"), [(20, 4), (21, 3), (132, 4)])
-def test_the_law_of_the_batch_holds_for_odd_widths(tmp_path, precision, width, heads):
+def test_batch_invariance_holds_for_odd_widths(tmp_path, precision, width, heads):
     engine = OnnxEngine(make_network(tmp_path, width=width, heads=heads), precision=precision)
     for tokens in (1, 2, 5, 13):
         ids = some_ids(23, tokens)
@@ -69,7 +69,7 @@ def test_threads_that_share_an_engine_do_not_disturb_each_other(network, precisi
         assert all(map(np.array_equal, pool.map(engine.hidden, batches), alone))
 
 
-def test_the_engine_lives_on_when_the_network_is_gone(tmp_path):
+def test_the_engine_works_after_the_network_is_deleted(tmp_path):
     network = make_network(tmp_path)
     ids, kept = some_ids(2, 6), OnnxEngine(network)
     before = kept.hidden(ids)
@@ -100,7 +100,7 @@ def test_an_id_outside_the_vocabulary_is_named(network, wrong):
 
 
 def run_multiply(multiply, x, linear, low=None):
-    """One linear layer as a session of its own."""
+    """One linear layer as its own session."""
     import onnxruntime
 
     nodes = Nodes()
@@ -126,13 +126,13 @@ def test_a_row_of_zeros_gives_the_bias(layer, low):
     assert np.array_equal(got, np.broadcast_to(layer.bias, (3, 24)))
 
 
-def test_weights_of_zeros_are_no_trouble(layer):
+def test_weights_of_zeros_are_handled(layer):
     x = np.ones((2, 48), np.float32)
     got = run_multiply(onnx_graph.MultiplyInt8(8), x, Linear(np.zeros_like(layer.weight), layer.bias))
     assert np.array_equal(got, np.broadcast_to(layer.bias, (2, 24)))
 
 
-def test_a_known_lower_bound_makes_integers_more_exact(layer):
+def test_a_lower_bound_makes_int8_more_accurate(layer):
     low = LOWEST["gelu"]
     x = np.random.default_rng(6).exponential(0.5, (200, 48)).astype(np.float32) + np.float32(low)
     exact = x @ layer.weight.T + layer.bias
@@ -142,7 +142,7 @@ def test_a_known_lower_bound_makes_integers_more_exact(layer):
     assert shifted < 0.8 * plain
 
 
-def test_smoothing_makes_integers_more_exact_where_a_channel_is_far_larger(tmp_path):
+def test_smoothing_makes_int8_more_accurate_with_outlier_channels(tmp_path):
     network = make_network(tmp_path)
     loud = network.embedding_norm.weight.copy()
     loud[3] = 60.0
@@ -204,14 +204,14 @@ def test_weight_bits_can_be_chosen(network):
     assert OnnxEngine(network).weight_bits is None
 
 
-def test_an_unknown_device_is_refused_with_the_known_ones():
+def test_an_unknown_device_is_refused_with_the_available_ones():
     with pytest.raises(InputError, match=r"unknown device 'gpu'\. Known: cpu, coreml, cuda"):
         choose_provider("gpu")
     with pytest.raises(InputError, match="unknown device 'cuda:first'"):
         choose_provider("cuda:first")
 
 
-def test_a_device_that_is_not_here_is_refused_with_what_to_install(monkeypatch):
+def test_an_unavailable_device_is_refused_with_what_to_install(monkeypatch):
     monkeypatch.setattr("onnxruntime.get_available_providers", lambda: ["CPUExecutionProvider"])
     with pytest.raises(
         InputError, match=r"'cuda' is not available.*knows cpu\. .*pip install onnxruntime-gpu"
@@ -219,7 +219,7 @@ def test_a_device_that_is_not_here_is_refused_with_what_to_install(monkeypatch):
         choose_provider("cuda")
 
 
-def test_a_device_that_is_here_is_chosen(monkeypatch):
+def test_an_available_device_is_used(monkeypatch):
     there = ["CUDAExecutionProvider", "CPUExecutionProvider"]
     monkeypatch.setattr("onnxruntime.get_available_providers", lambda: there)
     assert choose_provider("cpu").name == "CPUExecutionProvider"
@@ -234,7 +234,7 @@ def test_int8_is_for_the_cpu(monkeypatch, network):
         OnnxEngine(network, precision="int8", device="cuda")
 
 
-def test_the_torch_engine_agrees_and_obeys_the_law(tmp_path):
+def test_the_torch_engine_agrees_and_is_batch_invariant(tmp_path):
     pytest.importorskip("transformers", reason="the torch engine is in the train extra")
     network = make_network(tmp_path)
     engine, ids = TorchEngine(read_checkpoint(tmp_path)), some_ids(4, 9)

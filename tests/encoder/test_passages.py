@@ -1,6 +1,7 @@
-"""Long texts as passages: nothing lost, nothing too long, and ends where a reader would end."""
+"""Long texts as passages: nothing lost, nothing too long, and split at natural boundaries."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gemel
-from gemel.encoder.passages import Divider, split
-from gemel.encoder.tokenizer import TextTokenizer
+from gemel.encoder.passages import Divider, split, split_texts
+from gemel.encoder.tokenizer import TextPreparer, TextTokenizer
 from gemel.errors import InputError
 from tiny import tiny_bert, tiny_tokenizer
 
@@ -20,36 +21,36 @@ TEXT = (
 
 
 def words(text):
-    """Each word and each sign is a token."""
-    found = [match.span() for match in re.finditer(r"\w+|[^\w\s]", text)]
-    return np.array(found, dtype=np.int64).reshape(-1, 2)
+    """Each word and each punctuation character is a token."""
+    result = [match.span() for match in re.finditer(r"\w+|[^\w\s]", text)]
+    return np.array(result, dtype=np.int64).reshape(-1, 2)
 
 
 def characters(text):
-    """Each character is a token, white space too."""
+    """Each character is a token, whitespace too."""
     return np.array([(i, i + 1) for i in range(len(text))], dtype=np.int64).reshape(-1, 2)
 
 
 def spaced(text):
-    """A word has the white space before it, as SentencePiece has it."""
-    found = [match.span() for match in re.finditer(r"\s*\w+|\s*[^\w\s]", text)]
-    return np.array(found, dtype=np.int64).reshape(-1, 2)
+    """A word includes the whitespace before it, as in SentencePiece."""
+    result = [match.span() for match in re.finditer(r"\s*\w+|\s*[^\w\s]", text)]
+    return np.array(result, dtype=np.int64).reshape(-1, 2)
 
 
 def letters(text):
     """Only some characters are in a token, as where a tokenizer drops what it does not know."""
-    found = [match.span() for match in re.finditer(r"ab|a|b|!", text)]
-    return np.array(found, dtype=np.int64).reshape(-1, 2)
+    result = [match.span() for match in re.finditer(r"ab|a|b|!", text)]
+    return np.array(result, dtype=np.int64).reshape(-1, 2)
 
 
 def bytes_of(text):
-    """Each byte is a token: a character has up to four, all at one place."""
-    found = [(i, i + 1) for i, character in enumerate(text) for _ in character.encode()]
-    return np.array(found, dtype=np.int64).reshape(-1, 2)
+    """Each byte is a token: a character has up to four, all at one offset."""
+    result = [(i, i + 1) for i, character in enumerate(text) for _ in character.encode()]
+    return np.array(result, dtype=np.int64).reshape(-1, 2)
 
 
-def passages(text, places, room):
-    return [span.of(text) for span in split(text, places(text), room)]
+def passages(text, token_offsets, room):
+    return [span.of(text) for span in split(text, token_offsets(text), room)]
 
 
 READABLE = st.text(st.sampled_from("ab. !?\n,é日本。😀\t'”"), max_size=200)
@@ -57,16 +58,16 @@ READABLE = st.text(st.sampled_from("ab. !?\n,é日本。😀\t'”"), max_size=2
 
 @settings(max_examples=300, deadline=None)
 @given(READABLE, st.integers(1, 30), st.sampled_from([words, characters, spaced, letters]))
-def test_passages_are_the_text_and_have_room(text, room, places):
-    parts = passages(text, places, room)
+def test_passages_cover_the_text_and_fit(text, room, token_offsets):
+    parts = passages(text, token_offsets, room)
     assert "".join(parts) == text
     assert all(parts) or parts == [""]
-    assert all(len(places(part)) <= room for part in parts)
+    assert all(len(token_offsets(part)) <= room for part in parts)
 
 
 @settings(max_examples=200, deadline=None)
 @given(READABLE, st.integers(1, 12))
-def test_a_character_is_never_divided_and_the_rest_has_room(text, room):
+def test_a_character_is_never_split_and_the_rest_fits(text, room):
     parts = passages(text, bytes_of, room)
     assert "".join(parts) == text
     assert all(len(bytes_of(part)) <= room or len(part) == 1 for part in parts)
@@ -83,7 +84,7 @@ def test_passages_end_at_paragraphs_if_they_can():
     assert passages(TEXT, words, 20) == [first + "\n\n", second]
 
 
-def test_else_they_end_at_sentences():
+def test_otherwise_passages_end_at_sentences():
     assert passages(TEXT, words, 9) == [
         "The cat sat. The dog ran! ",
         "Did it rain?\nIt did.\n\n",
@@ -92,27 +93,27 @@ def test_else_they_end_at_sentences():
     ]
 
 
-def test_else_they_end_at_words():
+def test_otherwise_passages_end_at_words():
     assert passages("one two three four five", words, 2) == ["one two ", "three four ", "five"]
     assert passages("one two three four five", spaced, 2) == ["one two ", "three four ", "five"]
 
 
-def test_a_title_is_not_left_alone():
+def test_a_title_is_kept_with_its_text():
     text = "Title\n\n" + "word " * 30
     assert passages(text, words, 20)[0] == "Title\n\n" + "word " * 19
 
 
-def test_a_word_without_end_is_cut():
+def test_an_endless_word_is_split():
     assert passages("abcdefgh ij", characters, 3) == ["abc", "def", "gh ", "ij"]
 
 
-def test_what_is_in_no_token_goes_along():
+def test_characters_outside_of_tokens_stay_with_their_neighbors():
     assert passages("é ab ab ab", letters, 1) == ["é ab ", "ab ", "ab"]
     assert passages("é aaaa", letters, 3) == ["é ", "aaa", "a"]
     assert passages("é é é", letters, 1) == ["é é é"]
 
 
-def test_scripts_without_spaces_are_divided_at_sentences_or_anywhere():
+def test_scripts_without_spaces_are_split_at_sentences_or_anywhere():
     assert passages("今日は雨です。明日は晴れです。", characters, 10) == [
         "今日は雨です。",
         "明日は晴れです。",
@@ -174,9 +175,9 @@ def test_every_passage_fits_alone(tokenizer, text, most, prompt):
 
 def test_offsets_are_those_of_the_content(tokenizer):
     for text in (TEXT, "", "ﬁnal 😀"):
-        places = tokenizer.offsets(text)
-        assert len(places) == len(tokenizer.content([text])[0])
-        assert all(0 <= start <= stop <= len(text) for start, stop in places.tolist())
+        token_offsets = tokenizer.offsets(text)
+        assert len(token_offsets) == len(tokenizer.content([text])[0])
+        assert all(0 <= start <= stop <= len(text) for start, stop in token_offsets.tolist())
 
 
 # With a model.
@@ -210,7 +211,7 @@ def test_a_shorter_prompt_leaves_more_room(model):
     assert model.passages([text], gemel.EncodeOptions(prompt="")) == model.passages([text], prompt="")
 
 
-def test_a_short_text_is_tokenised_once(model, monkeypatch):
+def test_a_short_text_is_tokenized_once(model, monkeypatch):
     seen = []
     content = TextTokenizer.content
     monkeypatch.setattr(TextTokenizer, "content", lambda s, t, **k: seen.extend(t) or content(s, t, **k))
@@ -231,9 +232,9 @@ def test_passages_that_the_model_cannot_read_are_refused(model):
 
 
 def test_a_model_without_a_limit_splits_nothing_unless_requested(tmp_path):
-    endless = gemel.load(tiny_bert(tmp_path, max_length=64))
-    endless.checkpoint = gemel.model.replace(endless.checkpoint, max_length=None)
-    assert len(endless.passages(["cat " * 500])[0]) == 4  # it still has 128 places
-    endless.checkpoint = gemel.model.replace(endless.checkpoint, config={})
-    assert endless.passages(["cat " * 500]) == [["cat " * 500]]
-    assert len(endless.passages(["cat " * 500], tokens=102)[0]) == 5
+    checkpoint = replace(gemel.load(tiny_bert(tmp_path, max_length=64)).checkpoint, max_length=None)
+    texts, options = ["cat " * 500], gemel.EncodeOptions()
+    assert len(gemel.Model(checkpoint).passages(texts)[0]) == 4  # it still has 128 positions
+    endless = TextPreparer(replace(checkpoint, config={}))
+    assert split_texts(endless, texts, options, None) == [texts]
+    assert len(split_texts(endless, texts, options, 102)[0]) == 5

@@ -1,4 +1,4 @@
-"""Poolings: the laws that every registered one keeps, in NumPy, in torch and as ONNX nodes."""
+"""Poolings: properties that hold for every registered one, in NumPy, in torch and as ONNX nodes."""
 
 import numpy as np
 import pytest
@@ -51,7 +51,7 @@ def in_a_graph(name, texts):
     model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 20)], ir_version=9)
     session = runtime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     longest = max(map(len, texts))
-    states = np.full((len(texts), longest, WIDTH), 7.0, np.float32)  # padding must not be seen
+    states = np.full((len(texts), longest, WIDTH), 7.0, np.float32)  # padding must not matter
     mask = np.zeros((len(texts), longest, 1), np.float32)
     for row, text in enumerate(texts):
         states[row, : len(text)], mask[row, : len(text)] = text, 1
@@ -63,7 +63,7 @@ FORMS = [in_numpy, in_torch, in_a_graph]
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("name", list(POOLINGS))
-def test_texts_do_not_see_each_other_in_any_form(name, form):
+def test_texts_do_not_affect_each_other_in_any_form(name, form):
     together = form(name, TEXTS)
     assert together.shape == (len(TEXTS), WIDTH) and together.dtype == np.float32
     for row, text in enumerate(TEXTS):

@@ -1,4 +1,4 @@
-"""Special tokens that somebody wrote into a text: as the reference reads them, in every architecture and engine."""
+"""Special tokens written in a text: read as the reference reads them, in every architecture and engine."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_padding_token_in_a_text_takes_no_position(roberta):
     network = read_network(checkpoint.config, checkpoint.weights)
     table = checkpoint.weights["embeddings.position_embeddings.weight"]
     types = checkpoint.weights["embeddings.token_type_embeddings.weight"][0]
-    # Row 0 is the padding's own; the others are counted without it.
+    # Row 0 belongs to the padding; the others are counted without it.
     rows = table[[1, 2, 0, 0, 3, 4, 0, 5]] + types
     wanted = PlainNetwork(replace(network, positions=rows, padding=None)).hidden(IDS[:1])[0]
     for name, engine in engines(network):
@@ -77,7 +77,7 @@ def test_a_text_with_a_padding_token_has_the_same_bits_in_any_batch(roberta):
 @pytest.mark.parametrize("precision", ["float32", "int8"])
 def test_an_exported_graph_counts_positions_in_the_same_way(roberta, tmp_path, precision):
     from gemel.export import export
-    from gemel.export.files import feed, onnx_run, ready_tokenizer
+    from gemel.export.write import feed, onnx_run, ready_tokenizer
 
     model = gemel.load(roberta)
     export(model, tmp_path / "out.onnx", precision=precision)

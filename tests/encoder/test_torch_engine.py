@@ -1,4 +1,4 @@
-"""The torch engine: exactly the checkpoint's weights, the same bits in any batch and after any text, clear refusals."""
+"""The torch engine: exactly the checkpoint's weights, the same bits in any batch and after any text, clear errors."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def refusal(folder, **settings):
     return str(caught.value)
 
 
-# The same bits in any company and after any other text.
+# The same bits in any batch and after any other text.
 
 
 @pytest.mark.parametrize("name", RUN)
@@ -95,7 +95,7 @@ def test_the_bits_are_the_same_with_the_threads_that_torch_takes_by_itself(deber
 
 
 class Counting:
-    """Stands for a network whose bits depend on the size of the batch, or do not."""
+    """Replaces a network whose bits depend on the batch size, or do not."""
 
     def __init__(self, engine, *, steady):
         self.calls, self._forward, self._steady = [], engine._forward, steady
@@ -156,14 +156,14 @@ def test_names_with_a_wrong_prefix_are_refused(deberta, tmp_path):
     assert "missing from the checkpoint" in refusal(folder)
 
 
-def test_a_layer_too_many_is_refused_by_name(deberta, tmp_path):
+def test_an_extra_layer_is_refused_by_name(deberta, tmp_path):
     folder = copy_of(deberta, tmp_path / "tiny")
     change_config(folder, num_hidden_layers=1)
     assert "'encoder.layer.1.attention" in refusal(folder)
     assert "does not have" in refusal(folder)
 
 
-def test_a_weight_that_nobody_knows_is_refused_by_name(deberta, tmp_path):
+def test_an_unknown_weight_is_refused_by_name(deberta, tmp_path):
     folder = copy_of(deberta, tmp_path / "tiny")
     save_weights(folder, {**weights_of(folder), "projection.weight": np.ones((4, 32), np.float32)})
     assert "'projection.weight'" in refusal(folder)
@@ -199,7 +199,7 @@ def test_a_pooler_may_be_missing_and_a_buffer_may_be_stored(tmp_path):
         ({"model_type": "no-such-type"}, "transformers cannot load"),
     ],
 )
-def test_sizes_that_do_not_fit_the_weights_are_refused_before_memory_is_taken(
+def test_sizes_that_do_not_fit_the_weights_are_refused_before_memory_is_allocated(
     deberta, tmp_path, values, message
 ):
     folder = copy_of(deberta, tmp_path / "tiny")
@@ -244,7 +244,7 @@ def test_a_t5_without_a_layer_of_its_encoder_is_refused(tmp_path):
     ("name", "message"),
     [("clip", "no table of words"), ("reformer", "draws random numbers")],
 )
-def test_what_does_not_turn_texts_into_vectors_is_refused(tmp_path, name, message):
+def test_a_network_that_is_not_an_encoder_is_refused(tmp_path, name, message):
     assert message in refusal(tiny_other(tmp_path / "tiny", name))
 
 
@@ -291,11 +291,11 @@ def test_experts_and_long_texts_do_not_change_what_encode_gives(tmp_path):
 
 
 def extra_layer(weights, word):
-    found = {k: v for k, v in weights.items() if word in k}
-    return {k.replace(word, word.replace("1", "2")): v for k, v in found.items()}
+    result = {k: v for k, v in weights.items() if word in k}
+    return {k.replace(word, word.replace("1", "2")): v for k, v in result.items()}
 
 
-def test_a_layer_too_many_is_refused_by_the_native_engine_too(tmp_path):
+def test_an_extra_layer_is_refused_by_the_native_engine_too(tmp_path):
     folder = tiny_bert(tmp_path / "tiny", layers=2)
     weights = weights_of(folder)
     save_weights(folder, {**weights, **extra_layer(weights, "encoder.layer.1.")})
@@ -331,8 +331,8 @@ def test_an_mpnet_with_another_number_of_buckets(tmp_path, buckets):
     ids = some_ids(1, 40)
     with torch.no_grad():
         wanted = reference(input_ids=torch.from_numpy(ids).long()).last_hidden_state
-    found = open_engine(read_checkpoint(folder)).hidden(ids)
-    np.testing.assert_allclose(found, wanted.numpy(), rtol=0, atol=1e-5)
+    result = open_engine(read_checkpoint(folder)).hidden(ids)
+    np.testing.assert_allclose(result, wanted.numpy(), rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("values", [{"is_decoder": True}, {"hidden_act": "gelu_fast"}])

@@ -88,7 +88,7 @@ def test_the_threshold_lies_in_the_gap():
 # the task
 
 
-def test_three_readings_of_one_file(tmp_path):
+def test_one_file_gives_three_scores(tmp_path):
     (task,) = load_task("arguments", write(tmp_path / "args.tsv", graded_rows()), folds=3, rounds=50)
     scores = task.score(Letters())
     assert [part.dataset for part in scores.parts] == ["args/cosine", "args/3-fold", "args/cross-topic"]
@@ -106,7 +106,7 @@ def test_three_readings_of_one_file(tmp_path):
 
 
 def test_a_topic_is_predicted_by_the_others_only(tmp_path):
-    # In one topic the grades are upside down. Fits on the others cannot know, so they get it wrong there.
+    # In one topic the grades are reversed. Fits on the other topics are wrong there.
     rows = graded_rows(topics=3, each=12)
     turned = {"NS": "HS", "DTORCD": "HS", "SS": "SS", "HS": "NS"}
     rows += [("odd", left, right, turned[label]) for _, left, right, label in graded_rows(1, 12)]
@@ -120,7 +120,7 @@ def test_a_topic_is_predicted_by_the_others_only(tmp_path):
     assert np.corrcoef(result.predicted[~odd], task.gold[~odd])[0, 1] > 0.5
 
 
-def test_constant_vectors_are_undefined_and_say_so(tmp_path):
+def test_constant_vectors_are_undefined_with_a_reason(tmp_path):
     (task,) = load(write(tmp_path / "args.tsv", graded_rows()), folds=3, rounds=10)
     scores = task.score(Constant())
     assert [part.values["spearman"].value for part in scores.parts] == [None, None, None]

@@ -71,7 +71,7 @@ def test_text_with_a_header_packed_and_in_an_archive_is_the_same(tmp_path):
         read_word_vectors(tmp_path / "two.zip" / "v.9d.txt")
 
 
-def test_words_may_hold_blanks_and_odd_separators_and_the_first_of_two_counts(tmp_path):
+def test_words_may_contain_blanks_and_odd_separators_and_the_first_of_two_is_used(tmp_path):
     vectors = read_word_vectors(write_glove(tmp_path, "cat 1 0\nat home 2 2\nx\x85y 3 3\ncat 9 9\n"))
     assert list(vectors.index) == ["cat", "at home", "x\x85y"]
     assert vectors.table.tolist() == [[1, 0], [2, 2], [3, 3]]
@@ -157,7 +157,7 @@ def test_bm25_takes_texts_without_words():
     assert BM25().rank(["?"], ["", "!"], 1).index.tolist() == [[-1]]
 
 
-def test_bm25_has_no_vectors_and_says_so():
+def test_bm25_has_no_vectors_and_raises_an_error():
     with pytest.raises(InputError, match="bm25 ranks texts and has no vectors"):
         open_baseline("bm25").encode(["a"])
 
@@ -179,9 +179,9 @@ def test_tfidf_ranks_as_its_vectors_do():
     hits = TfIdf().rank(["red sky"], corpus, 4)
     vectors = TfIdf().fitted(corpus)
     near = vectors.encode(["red sky"]) @ vectors.encode(corpus).T
-    found = np.argsort(-near[0], kind="stable")[:3]
-    assert hits.index[0].tolist() == [*found.tolist(), -1]
-    np.testing.assert_allclose(hits.score[0, :3], near[0, found], rtol=1e-5)
+    result = np.argsort(-near[0], kind="stable")[:3]
+    assert hits.index[0].tolist() == [*result.tolist(), -1]
+    np.testing.assert_allclose(hits.score[0, :3], near[0, result], rtol=1e-5)
 
 
 def test_tfidf_learns_from_a_file_or_says_how(tmp_path):
@@ -214,7 +214,7 @@ def test_a_baseline_without_its_path_says_how_to_write_it(name):
         open_baseline(name)
 
 
-def test_names_are_known_and_typos_helped():
+def test_names_are_listed_and_typos_get_suggestions():
     assert all(is_baseline(name) and is_baseline(f"{name}:x") for name in BASELINES)
     assert not is_baseline("all-MiniLM-L6-v2")
     with pytest.raises(InputError, match="Did you mean 'glove'"):

@@ -27,7 +27,7 @@ def test_pearson_by_hand():
     assert pearson([1, 2, 3, 4], [1, 3, 2, 4]) == pytest.approx(0.8)
 
 
-def test_spearman_sees_order_only():
+def test_spearman_depends_on_order_only():
     assert spearman([1, 2, 3, 4], [1, 10, 100, 1000]) == pytest.approx(1)
     assert spearman([1, 2, 3, 4], [2, 1, 4, 3]) == pytest.approx(0.6)
 
@@ -71,7 +71,7 @@ def test_rows_with_equal_scores_stay_together():
     assert cuts.best_f1.threshold == 2.0
 
 
-def test_where_positives_are_few_nothing_is_called_positive():
+def test_with_few_positives_the_best_accuracy_predicts_none():
     cuts = all_cuts([0, 0, 0, 0, 1], [5, 4, 3, 2, 1])
     best = cuts.best_accuracy
     assert best.value == 0.8
@@ -87,7 +87,7 @@ def test_without_positives_there_is_no_precision():
     assert cuts.best_accuracy.value == 1.0
 
 
-def test_nothing_at_all_is_not_defined():
+def test_metrics_of_no_rows_are_undefined():
     cuts = all_cuts([], [])
     assert (cuts.average_precision, cuts.roc_auc, cuts.best_f1, cuts.best_accuracy) == (None,) * 4
 

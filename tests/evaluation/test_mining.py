@@ -14,7 +14,7 @@ VECTORS = {"a": [1, 0], "a2": [1, 0.1], "b": [0, 1], "b2": [0.1, 1], "c": [1, 1]
 
 
 class Known:
-    """Each text's vector stands in a table."""
+    """The vector of each text is in a table."""
 
     dim = 2
 
@@ -75,12 +75,12 @@ def test_average_precision_is_that_of_scikit_learn_over_all_pairs(tmp_path):
     rows = [f"1\tt{i}\tt{j}" for i, j in sorted(pairs)]
     task = task_of("mining", write_pairs(tmp_path, *rows))
     scores = task.score(Known(table))
-    found = similar_pairs(Known(table).encode(task.texts), k=10_000)
-    gold = [pair in task.gold for pair in zip(found.left.tolist(), found.right.tolist(), strict=True)]
+    result = similar_pairs(Known(table).encode(task.texts), k=10_000)
+    gold = [pair in task.gold for pair in zip(result.left.tolist(), result.right.tolist(), strict=True)]
     assert scores.values["average-precision"].value == pytest.approx(
-        100 * sklearn.average_precision_score(gold, found.score)
+        100 * sklearn.average_precision_score(gold, result.score)
     )
-    precision, recall, _ = sklearn.precision_recall_curve(gold, found.score)
+    precision, recall, _ = sklearn.precision_recall_curve(gold, result.score)
     best = max(2 * p * r / (p + r) for p, r in zip(precision, recall, strict=True) if p + r)
     assert scores.values["f1"].value == pytest.approx(100 * best)
 
@@ -95,7 +95,7 @@ def test_pairs_that_were_not_mined_count_as_missed(tmp_path):
     assert nothing.values["threshold"].note == "no gold pair was mined"
 
 
-def test_chains_count_where_asked_for(tmp_path):
+def test_chains_count_if_requested(tmp_path):
     path = write_pairs(tmp_path, "1\ta\ta2", "1\ta2\tc")
     assert task_of("mining", path).gold == ((0, 1), (1, 2))
     assert task_of("mining", path, closed=True).gold == ((0, 1), (0, 2), (1, 2))
@@ -172,7 +172,7 @@ def test_one_pair_of_languages_is_a_result_without_parts(tmp_path):
     assert (other.source, other.targets) == ("de", ("en",))
 
 
-def test_a_repeated_sentence_is_as_good_as_its_twin(tmp_path):
+def test_a_repeated_sentence_counts_as_a_match(tmp_path):
     path = write_languages(tmp_path, "one\teins", "one\teins", header="en\tde")
     assert task_of("translation", path).score(Known(WORDS)).values["accuracy"].value == 100
 

@@ -54,7 +54,7 @@ def test_binary_pairs_side_by_side(tmp_path):
 
 
 @pytest.mark.parametrize("label", [0, 1])
-def test_labels_of_one_kind_leave_nothing_to_tell_apart(tmp_path, label):
+def test_labels_of_one_class_are_undefined(tmp_path, label):
     scores = score(binary_pairs, table(tmp_path / "a.tsv", [(label, 0, 1), (label, 0, 2)], HEAD))
     for value in scores.values.values():
         assert value.value is None
@@ -62,7 +62,7 @@ def test_labels_of_one_kind_leave_nothing_to_tell_apart(tmp_path, label):
 
 
 def test_a_label_other_than_0_and_1_is_refused_with_its_line(tmp_path):
-    with pytest.raises(InputError, match=r"a\.tsv:3: a label is 0 or 1, got 2"):
+    with pytest.raises(InputError, match=r"a\.tsv:3: label must be 0 or 1, got 2"):
         binary_pairs.load(table(tmp_path / "a.tsv", [(1, 0, 1), (2, 0, 2)], HEAD))
 
 
@@ -95,7 +95,7 @@ def test_triplets_without_negatives_are_refused(tmp_path):
 
 
 class Head(Constant):
-    """Says entailment for equal texts and contradiction for others."""
+    """Predicts entailment for equal texts and contradiction for others."""
 
     labels = ("Contradiction", "entailment", "neutral")
 
@@ -115,12 +115,12 @@ def test_the_accuracy_of_a_head_by_hand(tmp_path):
     assert scores.protocol["unlabeled"] == 1
 
 
-def test_a_model_without_a_head_is_refused_with_a_way_out(tmp_path):
+def test_a_model_without_a_head_is_refused_with_an_alternative(tmp_path):
     with pytest.raises(InputError, match=r"Constant has none .* task 'sts'"):
         score(nli, table(tmp_path / "a.tsv", NLI, NLI_HEAD), Constant())
 
 
-def test_a_label_that_the_head_does_not_know_is_refused(tmp_path):
+def test_an_unknown_label_of_the_head_is_refused(tmp_path):
     path = table(tmp_path / "a.tsv", [("a", "b", "paradox")], NLI_HEAD)
     with pytest.raises(
         InputError, match=r"'paradox'; the labels of the model are contradiction, entailment, neutral"

@@ -1,4 +1,4 @@
-"""Numbers of ranked lists: by hand, and as trec_eval computes them."""
+"""Metrics of ranked lists: by hand, and as trec_eval computes them."""
 
 import numpy as np
 import pytest
@@ -15,8 +15,8 @@ from gemel.evaluation.metrics import (
     reciprocal_rank,
 )
 
-# What is at each of twelve places, and the gains of relevant documents that were not found.
-PLACES = {
+# The gains at each of twelve ranks, and those of relevant documents that were not retrieved.
+GAINS = {
     "q1": [0, 3, 0, 1, 2, 0, 0, 0, 0, 0, 1, 0],
     "q2": [2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
     "q3": [0] * 11 + [1],
@@ -24,7 +24,7 @@ PLACES = {
     "q5": [0, 0, 2, 0, 0, 1, 0, 0, 0, 3, 0, 0],
 }
 MISSED = {"q1": [2], "q2": [], "q3": [1, 1], "q4": [1, 1, 1], "q5": []}
-# By pytrec_eval-terrier 0.5.11: a run with falling scores and these gains as qrels; rounded to six places.
+# By pytrec_eval-terrier 0.5.11: a run with falling scores and these gains as qrels; rounded to six digits.
 TREC_EVAL = {
     "ndcg_cut_5": [0.509454, 1.0, 0.0, 1.0, 0.210002],
     "ndcg_cut_10": [0.509454, 1.0, 0.0, 1.0, 0.466919],
@@ -49,10 +49,10 @@ OURS = {
 }
 
 
-def lists_of(places, missed):
+def lists_of(ranked_gains, missed):
     """Documents 0, 1, 2 ... are at the ranks of their numbers; the missed ones come after them in the corpus."""
-    index = np.tile(np.arange(12), (len(places), 1))
-    gains = [dict(enumerate([*places[name], *missed[name]])) for name in places]
+    index = np.tile(np.arange(12), (len(ranked_gains), 1))
+    gains = [dict(enumerate([*ranked_gains[name], *missed[name]])) for name in ranked_gains]
     return ranked(index, gains)
 
 
@@ -62,7 +62,7 @@ def one(gains, ideal):
 
 @pytest.mark.parametrize("name", TREC_EVAL)
 def test_numbers_are_those_of_trec_eval(name):
-    np.testing.assert_allclose(OURS[name](lists_of(PLACES, MISSED)), TREC_EVAL[name], atol=5e-7)
+    np.testing.assert_allclose(OURS[name](lists_of(GAINS, MISSED)), TREC_EVAL[name], atol=5e-7)
 
 
 def test_random_lists_agree_with_trec_eval_where_it_is_installed():
@@ -70,15 +70,15 @@ def test_random_lists_agree_with_trec_eval_where_it_is_installed():
         "pytrec_eval", reason="pytrec_eval is not installed; its golden table is tested"
     )
     random = np.random.default_rng(0)
-    places = {f"q{i}": random.choice([0, 0, 0, 1, 2, 3], 12).tolist() for i in range(50)}
-    missed = {name: random.choice([1, 2], random.integers(1, 4)).tolist() for name in places}
-    run = {name: {f"d{i}": float(99 - i) for i in range(12)} for name in places}
-    judged = {n: {f"d{i}": g for i, g in enumerate([*places[n], *missed[n]])} for n in places}
+    ranked_gains = {f"q{i}": random.choice([0, 0, 0, 1, 2, 3], 12).tolist() for i in range(50)}
+    missed = {name: random.choice([1, 2], random.integers(1, 4)).tolist() for name in ranked_gains}
+    run = {name: {f"d{i}": float(99 - i) for i in range(12)} for name in ranked_gains}
+    judged = {n: {f"d{i}": g for i, g in enumerate([*ranked_gains[n], *missed[n]])} for n in ranked_gains}
     cuts = {"ndcg_cut.5,10", "map_cut.10", "map", "recip_rank", "recall.5,10", "P.5,10"}
     theirs = trec.RelevanceEvaluator(judged, cuts).evaluate(run)
     for name, ours in OURS.items():
         np.testing.assert_allclose(
-            ours(lists_of(places, missed)), [theirs[q][name] for q in places], atol=1e-9
+            ours(lists_of(ranked_gains, missed)), [theirs[q][name] for q in ranked_gains], atol=1e-9
         )
 
 
@@ -90,7 +90,7 @@ def test_ndcg_by_hand():
 
 
 def test_average_precision_by_hand():
-    # Found at places 1 and 3 of three relevant documents: (1/1 + 2/3 + 0) / 3.
+    # Retrieved at ranks 1 and 3 of three relevant documents: (1/1 + 2/3 + 0) / 3.
     lists = one([1, 0, 1], [1, 1, 1])
     assert average_precision(lists)[0] == pytest.approx(5 / 9)
     assert average_precision(lists, 1)[0] == pytest.approx(1 / 3)
@@ -109,7 +109,7 @@ def test_precision_divides_by_k_also_where_the_list_is_shorter():
     assert precision(one([1, 1], [1, 1]), 10)[0] == 0.2
 
 
-def test_empty_places_and_gains_of_zero_or_less_are_not_relevant():
+def test_empty_ranks_and_gains_of_zero_or_less_are_not_relevant():
     lists = ranked(np.array([[2, -1, 0]]), [{0: 1.0, 1: -1.0, 2: 0.0}])
     assert lists.gains.tolist() == [[0, 0, 1]]
     assert lists.relevant.tolist() == [1]

@@ -1,4 +1,4 @@
-"""Reports: three files that say the same, whatever the names and however many results."""
+"""Reports: three files with the same content, for any names and any number of results."""
 
 import json
 import re
@@ -13,8 +13,7 @@ import pytest
 from gemel.errors import InputError, WorkError
 from gemel.evaluation.evaluate import average
 from gemel.evaluation.report.content import comparison_sentence, grids, protocol_lines
-from gemel.evaluation.report.html import STYLE
-from gemel.evaluation.report.markup import Scale, cut, element, join, range_of, round_step, short
+from gemel.evaluation.report.markup import STYLE, Scale, cut, element, join, range_of, round_step, short
 from gemel.evaluation.report.plots import ScatterPoints, by_gold, by_score, chunks, points_of
 from gemel.evaluation.report.write import plain, write_report
 from gemel.evaluation.statistics import CorrelationSample, MeanSample, NamedComparison, PairedComparison
@@ -48,7 +47,7 @@ def report(tmp_path, results, comparisons=()):
 
 
 class Page(HTMLParser):
-    """Counts elements, and fails on one that is not closed or closed out of turn."""
+    """Counts elements, and fails on one that is not closed or closed in the wrong order."""
 
     def __init__(self, text):
         super().__init__()
@@ -96,7 +95,7 @@ def test_a_second_report_replaces_the_first(tmp_path):
     assert len(list(tmp_path.iterdir())) == 3
 
 
-def test_json_holds_what_to_json_says(tmp_path):
+def test_the_json_file_contains_to_json(tmp_path):
     results, comparisons = [result(), result(value=None, model="B")], [compared(1.3, 0.6, 2.0)]
     write_report(results, comparisons, tmp_path, date=DATE)
     content = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
@@ -193,7 +192,7 @@ def test_an_average_among_the_results_is_kept_with_its_interval_and_goes_last(tm
     assert "- average: the mean of the data sets, each with the same weight" in text
 
 
-def test_unlike_numbers_are_named_and_not_averaged(tmp_path):
+def test_different_metrics_are_named_and_not_averaged(tmp_path):
     other = result("trec", main="accuracy", values={"accuracy": Score(90.0)})
     write_report([result(), other], [], tmp_path)
     text = (tmp_path / "results.md").read_text(encoding="utf-8")
@@ -284,7 +283,7 @@ def test_twelve_data_sets_and_three_models_make_a_page_of_modest_size(tmp_path):
     assert len(text) < 1_000_000
 
 
-def test_a_page_asks_for_nothing_from_elsewhere(tmp_path):
+def test_a_page_loads_nothing_from_other_hosts(tmp_path):
     text = report(tmp_path, [result(sample=correlated(40))], [compared(1.0, 0.5, 1.5)])
     assert not re.search(r"http|@import|url\(|<link|<script|<img| src=|//", text)
 
@@ -310,7 +309,7 @@ def test_a_lone_surrogate_in_a_name_does_not_stop_the_report(tmp_path):
     Page(report(tmp_path, [result("caf\ud800", sample=correlated(30))]))
 
 
-def test_an_undefined_number_is_said_to_be_undefined(tmp_path):
+def test_an_undefined_number_is_shown_as_undefined(tmp_path):
     flat = CorrelationSample(np.array([1.0, 2.0, 3.0]), np.ones(3))
     page = Page(report(tmp_path, [result(value=None, sample=flat), result("x", value=None)]))
     assert "undefined (one row)" in page.text
@@ -364,9 +363,9 @@ def test_parts_of_parts_are_shown(tmp_path):
     assert "all / sts12 / MSRpar" in page.text
 
 
-# Colours
+# Colors
 
-# Linear RGB as people see it without red, green or blue cones (Machado, Oliveira and Fernandes 2009).
+# Linear RGB as seen without red, green or blue cones (Machado, Oliveira and Fernandes 2009).
 EYES = {
     "all": np.eye(3),
     "no red": [[0.152, 1.053, -0.205], [0.115, 0.786, 0.099], [-0.004, -0.048, 1.052]],
@@ -391,14 +390,14 @@ def lab(rgb):
 
 @pytest.mark.parametrize("theme", [0, 1], ids=["light", "dark"])
 @pytest.mark.parametrize(("name", "least"), [*((f"c{n}", 3) for n in range(6)), ("soft", 4.5), ("link", 4.5)])
-def test_colors_stand_out_from_the_page(theme, name, least):
+def test_colors_have_enough_contrast_with_the_page(theme, name, least):
     lightness = [0.05 + palette(key, theme) @ [0.2126, 0.7152, 0.0722] for key in (name, "panel")]
     assert max(lightness) / min(lightness) >= least
 
 
 @pytest.mark.parametrize("theme", [0, 1], ids=["light", "dark"])
 @pytest.mark.parametrize("eyes", EYES)
-def test_colors_of_models_differ_for_every_eye(theme, eyes):
+def test_colors_of_models_differ_with_any_color_vision(theme, eyes):
     seen = [lab(EYES[eyes] @ palette(f"c{number}", theme)) for number in range(6)]
     assert min(np.linalg.norm(one - two) for one, two in combinations(seen, 2)) > 20
 
@@ -414,7 +413,7 @@ def test_an_element_escapes_text_and_attributes_but_not_markup():
 
 
 @pytest.mark.parametrize("width", [1e-6, 0.013, 0.7, 1.0, 5.0, 99.0, 4e7])
-def test_a_range_holds_a_few_round_steps(width):
+def test_a_range_has_a_few_round_steps(width):
     assert 2 < width / round_step(width) <= 7.5
 
 
@@ -427,7 +426,7 @@ def test_ranges_reach_the_next_tick_and_keep_zero_for_bars():
     assert Scale(0, 100, 0, 10).ticks == [0, 20, 40, 60, 80, 100]
 
 
-def test_data_sets_are_shared_out_evenly():
+def test_data_sets_are_divided_evenly():
     assert [len(chunk) for chunk in chunks("abcdefg", 3)] == [2, 3, 2]
     assert chunks("a", 3) == ["a"]
 
@@ -448,34 +447,34 @@ def test_calibration_by_gold_is_mean_and_spread_of_each_level():
 def test_many_levels_of_gold_fall_into_ten_bins():
     gold = np.linspace(0, 1, 101)
     bins = by_gold(ScatterPoints(gold, gold))
-    assert [found.items for found in bins] == [10] * 9 + [11]
+    assert [actual.items for actual in bins] == [10] * 9 + [11]
 
 
 def test_reliability_is_the_share_of_yes_with_its_wilson_interval():
     points = ScatterPoints(np.array([1.0] * 8 + [0.0] * 2), np.full(10, 0.7))
-    (found,) = by_score(points)
-    assert (found.x, found.y, found.items) == pytest.approx((0.7, 0.8, 10))
-    assert (found.low, found.high) == pytest.approx((0.4902, 0.9433), abs=1e-4)
+    (actual,) = by_score(points)
+    assert (actual.x, actual.y, actual.items) == pytest.approx((0.7, 0.8, 10))
+    assert (actual.low, actual.high) == pytest.approx((0.4902, 0.9433), abs=1e-4)
 
 
 def test_reliability_has_equally_full_bins_however_the_scores_crowd():
     scores = 1 - np.linspace(0, 1, 100) ** 8
     bins = by_score(ScatterPoints(np.ones(100), scores))
-    assert [found.items for found in bins] == [10] * 10
+    assert [actual.items for actual in bins] == [10] * 10
 
 
 def test_equal_scores_stay_in_one_bin():
     bins = by_score(ScatterPoints(np.ones(100), np.repeat([0.1, 0.5, 0.9], [5, 90, 5])))
-    assert sum(found.items for found in bins) == 100
-    assert len({found.x for found in bins}) == len(bins)
+    assert sum(actual.items for actual in bins) == 100
+    assert len({actual.x for actual in bins}) == len(bins)
 
 
 def test_reliability_intervals_are_those_of_scipy():
     stats = pytest.importorskip("scipy.stats")
     for yes, items in ((0, 3), (8, 10), (50, 50), (7, 2000)):
-        (found,) = by_score(ScatterPoints(np.arange(items) < yes, np.full(items, 0.7)))
+        (actual,) = by_score(ScatterPoints(np.arange(items) < yes, np.full(items, 0.7)))
         expected = stats.binomtest(yes, items).proportion_ci(method="wilson")
-        assert (found.low, found.high) == pytest.approx((expected.low, expected.high), abs=1e-4)
+        assert (actual.low, actual.high) == pytest.approx((expected.low, expected.high), abs=1e-4)
 
 
 def test_points_that_are_not_finite_or_too_few_are_left_out():

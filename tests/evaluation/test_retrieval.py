@@ -1,4 +1,4 @@
-"""Retrieval, reranking and duplicates on collections small enough to rank by eye."""
+"""Retrieval, reranking and duplicates on collections small enough to rank by hand."""
 
 import gzip
 import json
@@ -10,7 +10,7 @@ import pytest
 
 from gemel.errors import InputError
 from gemel.evaluation.baselines import BM25
-from gemel.evaluation.collection import connected
+from gemel.evaluation.data import connected
 from gemel.evaluation.statistics import compare
 from gemel.evaluation.task import load_task
 from gemel.evaluation.tasks.retrieval import without
@@ -72,7 +72,7 @@ def task_of(name, path, **settings):
 
 def test_three_tables_by_hand(tmp_path):
     scores = task_of("retrieval", write_tables(tmp_path)).score(Letters())
-    # Query a: 1 (a), then 2 (ab), the relevant one. Query b: 3 (b) at once. Query c has none.
+    # Query a: 1 (a), then 2 (ab), the relevant one. Query b: 3 (b) first. Query c has none.
     assert scores.main == "ndcg@10"
     assert scores.values["ndcg@10"].value == pytest.approx(100 * (1 / np.log2(3) + 1) / 2)
     assert scores.values["mrr@10"].value == pytest.approx(75)
@@ -123,7 +123,7 @@ def test_a_beir_folder_is_graded_and_leaves_out_the_query_itself(tmp_path):
     )
 
 
-def test_codes_in_tables_are_not_gains_unless_asked_for(tmp_path):
+def test_codes_in_tables_are_not_gains_unless_requested(tmp_path):
     qrels = ["query_id\tdoc_id\trelevance", "1\t1\t1", "1\t4\t3"]
     tables = write_tables(tmp_path, qrels=qrels)
     codes = task_of("retrieval", tables).score(Letters())
@@ -132,7 +132,7 @@ def test_codes_in_tables_are_not_gains_unless_asked_for(tmp_path):
     assert codes.protocol["gain"].startswith("binary")
 
 
-def test_queries_and_documents_use_the_encoders_own_ways(tmp_path):
+def test_queries_and_documents_use_the_encoders_own_methods(tmp_path):
     encoder = Prompted()
     task_of("retrieval", write_tables(tmp_path)).score(encoder)
     assert encoder.encoded == {"query": ["a", "b"], "document": ["a", "ab", "b", "c"]}
@@ -193,7 +193,7 @@ def test_wrong_settings_are_refused_before_anything_is_encoded(tmp_path, setting
         load_task("retrieval", write_tables(tmp_path), **settings)
 
 
-def test_what_follows_the_own_document_moves_up():
+def test_documents_after_the_query_itself_move_up():
     index = np.array([[5, 1, 2], [0, 7, 3], [4, 6, -1]])
     assert without(index, np.array([1, 0, -1])).tolist() == [[5, 2, -1], [7, 3, -1], [4, 6, -1]]
 
@@ -265,7 +265,7 @@ def test_duplicates_by_hand(tmp_path):
     task = task_of("duplicates", path)
     assert task.reports.groups == ((0, 1, 2), (3, 4))
     scores = task.score(Letters())
-    # Asked: 1 (aa), 3 (aabb), 4 (cc) among aa, ab, aabb, cc, dc. 1: ab and aabb are the nearest, and all of its group.
+    # Queries: 1 (aa), 3 (aabb), 4 (cc) among aa, ab, aabb, cc, dc. 1: ab and aabb are the nearest and its whole group.
     assert scores.items == 3
     assert scores.values["map@100"].value == pytest.approx(100)
     assert scores.values["recall@1"].value == pytest.approx(100 * (1 / 2 + 1 / 2 + 1) / 3)

@@ -1,4 +1,4 @@
-"""Encoders through a task: names, averages, comparison of two models, and settings that a task has or has not."""
+"""Encoders through a task: names, averages, comparison of two models, and settings of tasks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tiny import tiny_bert
 
 
 class Noise:
-    """Knows nothing."""
+    """Returns random vectors."""
 
     dim = 8
 
@@ -78,10 +78,10 @@ def test_two_models_are_compared_in_points(folder):
     bad = evaluate(Noise(), task="sts", data=folder, rounds=0)
     good = evaluate(Angles(), task="sts", data=folder, rounds=0)
     for one, two in zip(bad, good, strict=True):
-        found = compare_models(one, two, rounds=200)
-        assert found.difference == pytest.approx(two.values["spearman"].value - one.values["spearman"].value)
-        assert found.sure
-        assert found.p_value < 0.05
+        actual = compare_models(one, two, rounds=200)
+        assert actual.difference == pytest.approx(two.values["spearman"].value - one.values["spearman"].value)
+        assert actual.sure
+        assert actual.p_value < 0.05
     named = compare_with(bad, good[-1], rounds=50)
     assert [(each.first, each.second, each.dataset, each.better) for each in named] == [
         ("Noise", "angles", "average", "angles")
@@ -100,7 +100,7 @@ def test_different_data_are_not_compared(folder):
         compare_models(one, replace(one, sample=None))
 
 
-def test_what_is_undefined_is_left_out_of_comparisons(folder):
+def test_undefined_metrics_are_left_out_of_comparisons(folder):
     fine = evaluate(Angles(), task="sts", data=folder / "stsa.tsv", rounds=0)
     [flat] = evaluate(Constant(), task="sts", data=folder / "stsa.tsv", rounds=0)
     assert compare_with(fine, flat) == []
@@ -114,7 +114,7 @@ class OneItem:
 
 
 def test_averages_of_single_items_are_not_compared(folder):
-    """Every draw of them is the same, so that any difference would look certain."""
+    """Every bootstrap draw is the same, so that any difference would look significant."""
     results = [
         replace(result, sample=OneItem()) for result in evaluate(Angles(), task="sts", data=folder)[:2]
     ]
@@ -135,7 +135,7 @@ def test_an_unknown_task_is_refused_with_those_that_exist(folder):
         evaluate(Angles(), task="st", data=folder)
 
 
-def test_a_setting_that_a_task_has_not_is_refused(folder):
+def test_an_unknown_setting_of_a_task_is_refused(folder):
     with pytest.raises(InputError, match=r"task 'sts' has no setting 'k'. It has metric, rounds, seed"):
         evaluate(Angles(), task="sts", data=folder, k=3)
 
@@ -191,7 +191,7 @@ def test_a_baseline_goes_by_what_was_typed(model, tmp_path):
     assert names == ["tfidf", f"cls-bert:{model}"]
 
 
-def test_what_only_ranks_is_refused_by_tasks_that_compare(tmp_path):
+def test_a_ranker_without_vectors_is_refused_by_tasks_that_compare(tmp_path):
     with pytest.raises(InputError, match="'sts' compares vectors, but bm25 only ranks"):
         gemel.evaluate("bm25", task="sts", data=table(tmp_path / "a.tsv", TEXTS))
 

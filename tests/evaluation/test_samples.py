@@ -1,4 +1,4 @@
-"""Bootstrap intervals and the paired test: laws, and cases whose answer is known."""
+"""Bootstrap intervals and the paired test: properties, and cases with a known answer."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def pairs():
     return gold, gold + random.normal(0, 1, 300), gold + random.normal(0, 3, 300)
 
 
-def test_a_draw_is_ranked_anew(pairs):
+def test_a_bootstrap_draw_is_ranked_again(pairs):
     gold, predicted, _ = pairs
     rows = np.random.default_rng(1).integers(0, 300, 300)
     assert CorrelationSample(gold, predicted).number(rows) == pytest.approx(
@@ -36,7 +36,7 @@ def test_a_draw_is_ranked_anew(pairs):
     )
 
 
-def test_an_interval_holds_the_number_and_repeats_with_its_seed(pairs):
+def test_an_interval_contains_the_value_and_is_reproducible_by_seed(pairs):
     sample = CorrelationSample(pairs[0], pairs[1])
     ends = interval(sample, rounds=300, seed=3)
     assert ends.low < sample.number(np.arange(300)) < ends.high
@@ -99,38 +99,38 @@ def test_a_weighted_sample_of_an_undefined_part_is_undefined():
 
 def test_the_better_model_is_found_and_the_difference_turns_its_sign(pairs):
     gold, good, bad = pairs
-    found = compare(CorrelationSample(gold, bad), CorrelationSample(gold, good), rounds=500)
-    assert found.sure
-    assert found.low < found.difference < found.high
-    assert found.p_value < 0.01
+    result = compare(CorrelationSample(gold, bad), CorrelationSample(gold, good), rounds=500)
+    assert result.sure
+    assert result.low < result.difference < result.high
+    assert result.p_value < 0.01
     turned = compare(CorrelationSample(gold, good), CorrelationSample(gold, bad), rounds=500)
-    assert turned.difference == -found.difference
-    assert (turned.low, turned.high) == (pytest.approx(-found.high), pytest.approx(-found.low))
+    assert turned.difference == -result.difference
+    assert (turned.low, turned.high) == (pytest.approx(-result.high), pytest.approx(-result.low))
 
 
 def test_a_model_is_not_better_than_itself(pairs):
     sample = CorrelationSample(pairs[0], pairs[1])
-    found = compare(sample, sample, rounds=200)
-    assert (found.difference, found.p_value, found.sure) == (0, 1, False)
+    result = compare(sample, sample, rounds=200)
+    assert (result.difference, result.p_value, result.sure) == (0, 1, False)
 
 
-def test_equally_good_models_are_rarely_told_apart():
+def test_equally_good_models_rarely_differ_significantly():
     """A test at 5 % may be wrong in about 5 % of cases; 20 cases with more than 4 wrong would be a broken test."""
     random = np.random.default_rng(0)
     wrong = 0
     for case in range(20):
         gold = random.normal(size=60)
         one, two = gold + random.normal(size=60), gold + random.normal(size=60)
-        found = compare(CorrelationSample(gold, one), CorrelationSample(gold, two), rounds=100, seed=case)
-        wrong += found.p_value < 0.05
+        result = compare(CorrelationSample(gold, one), CorrelationSample(gold, two), rounds=100, seed=case)
+        wrong += result.p_value < 0.05
     assert wrong <= 4
 
 
-def test_pairing_makes_a_small_but_steady_difference_sure():
+def test_pairing_makes_a_small_but_consistent_difference_significant():
     values = np.random.default_rng(0).uniform(0, 0.9, 200)
-    found = compare(MeanSample(values), MeanSample(values + 0.01), rounds=200)
-    assert found.sure
-    assert found.difference == pytest.approx(0.01)
+    result = compare(MeanSample(values), MeanSample(values + 0.01), rounds=200)
+    assert result.sure
+    assert result.difference == pytest.approx(0.01)
 
 
 @pytest.mark.parametrize(
@@ -141,12 +141,12 @@ def test_pairing_makes_a_small_but_steady_difference_sure():
         (CorrelationSample(np.ones(3), np.arange(3.0)), MeanSample(np.zeros(3)), "not defined"),
     ],
 )
-def test_what_cannot_be_compared_is_refused(first, second, message):
+def test_results_that_cannot_be_compared_are_refused(first, second, message):
     with pytest.raises(InputError, match=message):
         compare(first, second, rounds=10)
 
 
-def test_a_verdict_names_the_better_model_only_if_sure():
+def test_a_verdict_names_the_better_model_only_if_significant():
     sure, unsure = PairedComparison(-2, -3, -1, 0.001, 9, 9), PairedComparison(1, -1, 3, 0.4, 9, 9)
     assert NamedComparison("a", "b", "sts", "d", sure).better == "a"
     assert NamedComparison("a", "b", "sts", "d", unsure).better == ""

@@ -1,4 +1,4 @@
-"""Task sts: correlations by hand, sub-sets in three ways, what is refused, and the known number of a known model."""
+"""Task sts: correlations by hand, subsets in three ways, errors, and the published score of a model."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_spearman_and_pearson_by_hand(tmp_path):
 
 
 @pytest.mark.parametrize("head", ["left\tright\tscore", "sentence1\tsentence2\tscore"])
-def test_either_name_of_the_columns_will_do(tmp_path, head):
+def test_both_names_of_the_columns_are_accepted(tmp_path, head):
     assert score(table(tmp_path / "a.tsv", PAIRS, head)).values["spearman"].value == pytest.approx(80)
 
 
@@ -100,7 +100,7 @@ def test_an_unknown_similarity_is_refused_with_those_that_exist(tmp_path):
 
 
 def test_a_year_is_aggregated_in_three_ways(tmp_path):
-    """Two sub-sets, each in perfect order, that disagree about where the scale begins."""
+    """Two subsets, each in perfect order, with different offsets of the scale."""
     rows = [
         *(("one", 0, angle, gold) for angle, gold in [(0, 3), (10, 2), (20, 1)]),
         *(("two", 0, angle, gold) for angle, gold in [(30, 6), (40, 5), (50, 4), (60, 4.5)]),
@@ -132,7 +132,7 @@ def test_a_sub_set_without_a_correlation_leaves_the_means_undefined(tmp_path):
     ],
     ids=["constant predictions", "one row", "constant gold"],
 )
-def test_what_is_not_defined_is_none_with_a_reason(tmp_path, rows, encoder, note):
+def test_undefined_metrics_are_none_with_a_reason(tmp_path, rows, encoder, note):
     scores = score(table(tmp_path / "a.tsv", rows), encoder)
     for value in scores.values.values():
         assert value.value is None
@@ -159,7 +159,7 @@ def test_rounds_below_zero_are_refused(tmp_path):
         load(table(tmp_path / "a.tsv", PAIRS), rounds=-1)
 
 
-def test_a_folder_gives_its_test_sets_and_says_what_it_left(tmp_path):
+def test_a_folder_gives_its_test_sets_and_reports_what_it_skipped(tmp_path):
     for name in ("stsb-test", "stsb-train", "sickr-dev", "sickr-test", "notes-test"):
         table(tmp_path / f"{name}.tsv", PAIRS)
     tasks = load(tmp_path, rounds=0)
@@ -178,7 +178,7 @@ def test_the_data_has_a_fingerprint(tmp_path):
 @pytest.mark.skipif(
     not (DATA / "stsb-test.tsv.gz").exists(), reason="the STS benchmark is not on this machine"
 )
-def test_all_minilm_gets_its_known_score_on_the_sts_benchmark():
+def test_all_minilm_has_its_published_score_on_the_sts_benchmark():
     import gemel
 
     try:

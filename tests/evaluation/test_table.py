@@ -23,7 +23,7 @@ def test_a_quote_in_a_tsv_is_a_quote(tmp_path):
     assert table.numbers("score").tolist() == [1, 2]
 
 
-def test_csv_jsonl_and_gz_hold_the_same(tmp_path):
+def test_csv_jsonl_and_gz_give_the_same_table(tmp_path):
     rows = [("a, b", "1.5"), ("c", "2")]
     write(tmp_path / "a.csv", 'text,score\n"a, b",1.5\nc,2\n')
     write(tmp_path / "b.jsonl", '{"text": "a, b", "score": 1.5}\n{"text": "c", "score": 2}\n')
@@ -94,7 +94,7 @@ def test_a_missing_column_is_named_with_those_that_exist(tmp_path):
         table.texts("sentence1", "left")
 
 
-def test_of_a_folder_the_test_splits_count(tmp_path):
+def test_the_test_splits_of_a_folder_are_used(tmp_path):
     for name in (
         "s-test",
         "s-train",
@@ -109,17 +109,17 @@ def test_of_a_folder_the_test_splits_count(tmp_path):
         head = "text" if name == "other" else "sentence1"
         write(tmp_path / f"{name}.tsv", f"{head}\tscore\na\t1\n")
     write(tmp_path / "readme.md", "words")
-    found = tables_with(tmp_path, NEEDED)
-    assert [table.path.stem for table in found.tables] == ["plain", "s-test", "t-test", "u-dev"]
-    assert found.left_out == ("s-dev", "s-train", "t-train-part", "u-train")
-    assert found.protocol == {"left_out": ["s-dev", "s-train", "t-train-part", "u-train"]}
+    result = tables_with(tmp_path, NEEDED)
+    assert [table.path.stem for table in result] == ["plain", "s-test", "t-test", "u-dev"]
+    assert result[0].left_out == ("s-dev", "s-train", "t-train-part", "u-train")
+    assert result[0].protocol == {"left_out": ["s-dev", "s-train", "t-train-part", "u-train"]}
 
 
 def test_files_whose_names_fit_go_before_others(tmp_path):
     for name in ("sts1", "else"):
         write(tmp_path / f"{name}.tsv", "sentence1\tscore\na\t1\n")
-    assert [t.path.stem for t in tables_with(tmp_path, NEEDED, names="sts").tables] == ["sts1"]
-    assert len(tables_with(tmp_path, NEEDED, names="nothing").tables) == 2
+    assert [t.path.stem for t in tables_with(tmp_path, NEEDED, names="sts")] == ["sts1"]
+    assert len(tables_with(tmp_path, NEEDED, names="nothing")) == 2
 
 
 def test_a_folder_without_data_says_what_it_holds(tmp_path):
@@ -132,7 +132,7 @@ def test_a_folder_of_two_kinds_of_tables_gives_both(tmp_path):
     write(tmp_path / "a.tsv", "sentence1\tscore\na\t1\n")
     write(tmp_path / "b.csv", "bug,master\n1,2\n")
     bugs = with_columns(("bug",))
-    assert [table.path.name for table in tables_with(tmp_path, NEEDED, bugs).tables] == ["a.tsv", "b.csv"]
+    assert [table.path.name for table in tables_with(tmp_path, NEEDED, bugs)] == ["a.tsv", "b.csv"]
     with pytest.raises(InputError, match="has the columns 'x'; or 'y'"):
         tables_with(tmp_path, with_columns(("x",)), with_columns(("y",)))
 
@@ -140,8 +140,8 @@ def test_a_folder_of_two_kinds_of_tables_gives_both(tmp_path):
 def test_a_test_split_of_another_kind_does_not_hide_the_others(tmp_path):
     write(tmp_path / "s-test.tsv", "text\na\n")
     write(tmp_path / "s-dev.tsv", "sentence1\tscore\na\t1\n")
-    found = tables_with(tmp_path, NEEDED)
-    assert ([table.path.stem for table in found.tables], found.left_out) == (["s-dev"], ())
+    result = tables_with(tmp_path, NEEDED)
+    assert ([table.path.stem for table in result], result[0].left_out) == (["s-dev"], ())
 
 
 def test_a_table_that_cannot_be_read_is_not_passed_over(tmp_path):

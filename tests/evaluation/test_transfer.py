@@ -67,7 +67,7 @@ def test_folds_that_cannot_be_dealt_are_refused(rows, folds):
 # measures
 
 
-def test_f1_on_paper():
+def test_f1_by_hand():
     gold, predicted = np.array([1, 1, 1, 0]), np.array([1, 0, 1, 1])
     assert f1(gold, predicted) == pytest.approx(2 / 3)
     assert f1(gold, predicted, positive=0) == 0
@@ -75,7 +75,7 @@ def test_f1_on_paper():
     assert accuracy(gold, predicted) == 0.5
 
 
-def test_what_is_not_defined_is_none():
+def test_undefined_metrics_are_none():
     zeros = np.zeros(3, np.int64)
     assert f1(zeros, zeros) is None
     assert macro_f1(zeros[:0], zeros[:0]) is None
@@ -99,7 +99,7 @@ def test_a_sample_counts_repeated_rows_again():
 # probes
 
 
-def test_pair_features_do_not_know_the_order():
+def test_pair_features_do_not_depend_on_the_order():
     left, right = np.array([[1.0, 2.0]], np.float32), np.array([[3.0, -1.0]], np.float32)
     assert pair_features(left, right).tolist() == [[2, 3, 3, -2]]
     assert (pair_features(left, right) == pair_features(right, left)).all()
@@ -111,33 +111,35 @@ def test_a_probe_equals_a_grid_search_of_scikit_learn():
 
     vectors, labels = two_classes(120, gap=0.5)
     test, _ = two_classes(40, gap=0.5, seed=1)
-    found = probe_inner(vectors, labels, test, folds=5, seed=0)
+    result = probe_inner(vectors, labels, test, folds=5, seed=0)
     search = GridSearchCV(
         LogisticRegression(tol=1e-5, max_iter=1000),
         {"C": list(GRID)},
         cv=PredefinedSplit(deal_folds(labels, 5, 0)),
     )
     search.fit(vectors, labels)
-    assert found.chosen == (search.best_params_["C"],)
-    assert (found.predicted == search.predict(test)).mean() >= 0.975  # stops of the two fits differ by a hair
+    assert result.chosen == (search.best_params_["C"],)
+    assert (
+        result.predicted == search.predict(test)
+    ).mean() >= 0.975  # the two fits stop at slightly different points
 
 
 def test_folds_predict_rows_that_their_fit_did_not_see():
     vectors, labels = two_classes(100, gap=0.0)  # nothing to learn: a fit that saw its rows would beat chance
     wide = np.concatenate([vectors, RANDOM.normal(size=(100, 60)).astype(np.float32)], axis=1)
-    found = probe_folds(wide, labels, folds=5, seed=0)
-    assert len(found.chosen) == 5
-    assert (found.predicted == labels).mean() < 0.65
+    result = probe_folds(wide, labels, folds=5, seed=0)
+    assert len(result.chosen) == 5
+    assert (result.predicted == labels).mean() < 0.65
 
 
 def test_dev_rows_choose_the_penalty():
     vectors, labels = two_classes(80)
     dev, dev_labels = two_classes(40, seed=1)
     test, gold = two_classes(40, seed=2)
-    found = probe_dev(vectors, labels, dev, dev_labels, test)
-    assert found.chosen[0] in GRID
-    assert len(found.predicted) == 40
-    assert (found.predicted == gold).mean() > 0.9
+    result = probe_dev(vectors, labels, dev, dev_labels, test)
+    assert result.chosen[0] in GRID
+    assert len(result.predicted) == 40
+    assert (result.predicted == gold).mean() > 0.9
 
 
 def test_small_numbers_are_fitted_to_the_end():
@@ -150,7 +152,7 @@ def test_small_numbers_are_fitted_to_the_end():
     assert (path[-1] == exact).mean() >= 0.995
 
 
-def test_several_classes_are_told_apart():
+def test_several_classes_are_distinguished():
     labels = np.repeat(np.arange(3), 20)
     vectors = np.eye(3, dtype=np.float32)[labels]
     assert (probe_folds(vectors, labels, folds=4, seed=0).predicted == labels).all()
@@ -158,8 +160,8 @@ def test_several_classes_are_told_apart():
 
 def test_a_training_part_of_one_label_predicts_that_label():
     labels = np.array([0, 0, 0, 0, 0, 1])
-    found = probe_folds(np.eye(6, dtype=np.float32), labels, folds=2, seed=0)
-    assert found.predicted.shape == (6,)
+    result = probe_folds(np.eye(6, dtype=np.float32), labels, folds=2, seed=0)
+    assert result.predicted.shape == (6,)
 
 
 # the task
@@ -207,7 +209,7 @@ def test_a_single_file_is_tested_by_folds(tmp_path):
     assert (task.dataset, task.test) == ("mine", None)
 
 
-def test_limit_cuts_the_training_rows_only_and_says_so(tmp_path):
+def test_limit_applies_to_training_rows_only_and_is_reported(tmp_path):
     write(tmp_path / "trec-train.tsv", "label\tsentence", easy_rows(40))
     write(tmp_path / "trec-test.tsv", "label\tsentence", easy_rows(30))
     (task,) = load(tmp_path, limit=20, folds=2)
@@ -217,7 +219,7 @@ def test_limit_cuts_the_training_rows_only_and_says_so(tmp_path):
     assert len(load(tmp_path, limit=0)[0].train.labels) == 40
 
 
-def test_what_is_missing_is_named(tmp_path):
+def test_missing_files_and_columns_are_named(tmp_path):
     write(tmp_path / "sst2-train.tsv", "label\tsentence", easy_rows(4))
     with pytest.raises(InputError, match=r"sst2 needs the file sst2-dev\.tsv"):
         load(tmp_path)
@@ -238,12 +240,12 @@ def test_bad_files_are_refused_with_the_reason(tmp_path):
         load(write(tmp_path / "c.tsv", "label\twords", [("1", "x"), ("0", "y")]))
 
 
-def test_an_encoder_that_learns_from_texts_sees_all_splits_at_once(tmp_path):
+def test_an_encoder_that_is_fitted_on_texts_gets_all_splits_together(tmp_path):
     class Words:
         dim = 0
 
         def encode(self, texts):
-            raise AssertionError("it has not learnt yet")
+            raise AssertionError("it has not been fitted yet")
 
         def fitted(self, texts):
             seen.append(len(texts))
@@ -289,7 +291,7 @@ def test_without_scikit_learn_the_error_names_the_extra(monkeypatch):
 
 
 def word_rows(count):
-    """Two classes with words of their own, among many words that say nothing."""
+    """Two classes with their own words, among many uninformative words."""
     words = np.random.default_rng(1).integers(0, 300, (count, 6))
     return [
         (str(n % 2), " ".join([f"{'xy'[n % 2]}{n % 5}", *(f"w{word}" for word in row)]))

@@ -20,11 +20,10 @@ from gemel.encoder.pooling import POOLINGS
 from gemel.encoder.weights import read_network
 from gemel.errors import InputError, ModelError, WorkError
 from gemel.export import export
-from gemel.export import files as check
-from gemel.export import files as onnx_file
 from gemel.export import write as run
-from gemel.export.files import ready_tokenizer
 from gemel.export.graph import PortableNodes
+from gemel.export.write import feed as feed_of
+from gemel.export.write import onnx_run, ready_tokenizer, write_onnx
 from tiny import tiny_bert, tiny_checkpoint, tiny_tokenizer, tiny_vocabulary
 
 TEXTS = ["a man is playing a guitar", "hello", "", "the stock market fell sharply today", "rain " * 90]
@@ -37,9 +36,9 @@ def session(path):
 
 
 def vectors(folder, texts=TEXTS, name="model.onnx"):
-    """As somebody without gemel would do it."""
+    """As a user without gemel would do it."""
     opened, tokenizer = session(folder / name), Tokenizer.from_file(str(folder / "tokenizer.json"))
-    feed = check.feed(tokenizer, texts, [each.name for each in opened.get_inputs()])
+    feed = feed_of(tokenizer, texts, [each.name for each in opened.get_inputs()])
     return opened.run(None, feed)[0]
 
 
@@ -109,7 +108,7 @@ def test_token_types_are_those_of_the_reference(exported):
     np.testing.assert_allclose(given, wanted / np.linalg.norm(wanted), rtol=0, atol=1e-5)
 
 
-def test_only_operators_of_the_standard_are_used(exported):
+def test_only_standard_operators_are_used(exported):
     import onnx
 
     for precision in ("float32", "int8"):
@@ -132,10 +131,10 @@ def test_transformers_reads_the_tokenizer(exported):
     transformers = pytest.importorskip("transformers", reason="in the train extra")
     folder = exported / "float32"
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    found = tokenizer(TEXTS, padding=True, truncation=True)
+    actual = tokenizer(TEXTS, padding=True, truncation=True)
     ours = Tokenizer.from_file(str(folder / "tokenizer.json")).encode_batch(TEXTS)
-    assert found["input_ids"] == [encoding.ids for encoding in ours]
-    assert max(map(len, found["input_ids"])) == 64
+    assert actual["input_ids"] == [encoding.ids for encoding in ours]
+    assert max(map(len, actual["input_ids"])) == 64
 
 
 def static_folder(folder, *, model2vec):
@@ -157,7 +156,7 @@ def static_folder(folder, *, model2vec):
 def test_static_tables(tmp_path, model2vec, precision):
     source = static_folder(tmp_path / "model", model2vec=model2vec)
     export(source, tmp_path / "out", precision=precision)
-    # A vocabulary without these characters: unknown tokens, which model2vec does not count.
+    # A vocabulary without these characters: unknown tokens, which model2vec ignores.
     texts = ["a cat is ⚑ sleeping", "⚑ ⚑", "", "⚑ rain " * 300 + "guitar " * 300]
     wanted = gemel.load(source).encode(texts, on_long="truncate")
     near = 1e-5 if precision == "float32" else 0.03
@@ -189,7 +188,7 @@ def test_a_file_is_the_graph_alone(tmp_path):
 
 def test_weights_too_large_for_a_protobuf_go_to_a_second_file(tmp_path, monkeypatch):
     def outside(graph, path, facts):
-        return onnx_file.write_onnx(graph, path, facts, most_inside=1000)
+        return write_onnx(graph, path, facts, most_inside=1000)
 
     monkeypatch.setattr(run, "write_onnx", outside)
     source = tiny_bert(tmp_path / "model")
@@ -200,7 +199,7 @@ def test_weights_too_large_for_a_protobuf_go_to_a_second_file(tmp_path, monkeypa
     assert session(tmp_path / "a.onnx").get_outputs()[0].name == "sentence_embedding"
 
 
-def test_a_graph_that_says_something_else_is_not_published(tmp_path, monkeypatch):
+def test_a_graph_with_other_results_is_not_written(tmp_path, monkeypatch):
     def wrong(path):
         return lambda feed: np.ones((len(feed["input_ids"]), 32), dtype=np.float32)
 
@@ -223,13 +222,13 @@ def test_only_an_export_is_overwritten(tmp_path):
         export(source, source, overwrite=True)
 
 
-def test_licences_come_along(tmp_path):
+def test_licenses_are_copied(tmp_path):
     source = tiny_bert(tmp_path / "model")
     (source / "LICENSE").write_text("free")
     assert "LICENSE" in export(source, tmp_path / "out").files
 
 
-def test_what_cannot_be_exported_is_refused_with_a_reason(tmp_path):
+def test_models_that_cannot_be_exported_are_refused_with_a_reason(tmp_path):
     source = tiny_bert(tmp_path / "model", prompts={"query": "q: "})
     with pytest.raises(InputError, match="dim must be at most 32"):
         export(source, tmp_path / "out", dim=33)
@@ -244,7 +243,7 @@ def test_what_cannot_be_exported_is_refused_with_a_reason(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
 
-def test_openvino_is_asked_for_by_name(tmp_path, monkeypatch):
+def test_openvino_is_requested_by_name(tmp_path, monkeypatch):
     import sys
 
     monkeypatch.setitem(sys.modules, "openvino", None)
@@ -260,7 +259,7 @@ def test_an_openvino_folder_gives_the_same_vectors(tmp_path):
     assert "model.onnx" not in done.files
     compiled = openvino.Core().compile_model(str(tmp_path / "out" / "openvino_model.xml"), "CPU")
     tokenizer = Tokenizer.from_file(str(tmp_path / "out" / "tokenizer.json"))
-    given = compiled(check.feed(tokenizer, TEXTS, done.inputs))["sentence_embedding"]
+    given = compiled(feed_of(tokenizer, TEXTS, done.inputs))["sentence_embedding"]
     np.testing.assert_allclose(given, own(source), rtol=0, atol=0.02)  # bfloat16 where the processor has it
 
 
@@ -277,7 +276,7 @@ def test_the_command(tmp_path):
 
 
 def loud_bert(folder):
-    """A network as they are trained: a few channels are far larger than the rest, and rows lean to one side."""
+    """A network like trained ones: a few outlier channels, and rows with a common offset."""
     source = tiny_bert(folder, width=64, layers=6, heads=4, normalize=True)
     weights = dict(load_file(source / "model.safetensors"))
     for layer in range(6):
@@ -296,10 +295,10 @@ def test_int8_is_as_near_as_the_native_engine_on_a_text_of_one_word(tmp_path):
     texts = ["the " * 60, "man " * 40, "a", "cat dog " * 20]
     wanted = model.encode(texts, on_long="truncate")
     export(model, tmp_path / "out.onnx", precision="int8")
-    feed = check.feed(
+    feed = feed_of(
         ready_tokenizer(model.checkpoint), texts, ("input_ids", "attention_mask", "token_type_ids")
     )
-    given = check.onnx_run(tmp_path / "out.onnx")(feed)
+    given = onnx_run(tmp_path / "out.onnx")(feed)
     assert (given * wanted).sum(axis=1).min() > 0.995
 
 

@@ -1,4 +1,4 @@
-"""Atomic files and folders, and locks: one job per folder, and a killed job blocks nobody."""
+"""Atomic files and folders, and locks: one job per folder, and a killed job leaves no lock."""
 
 import os
 from pathlib import Path
@@ -11,7 +11,7 @@ from gemel.files.atomic import atomic_file, atomic_folder, write_atomic
 from gemel.files.locks import LOCK, lock, lock_folder
 
 
-def test_a_folder_is_for_one_at_a_time_and_keeps_no_file(tmp_path):
+def test_a_folder_has_one_holder_at_a_time_and_keeps_no_lock_file(tmp_path):
     with lock_folder(tmp_path, "busy"):
         with pytest.raises(InputError, match="busy"), lock_folder(tmp_path, "busy"):
             pass
@@ -34,7 +34,7 @@ def test_a_file_that_its_holder_removed_meanwhile_is_no_lock(tmp_path, monkeypat
 
     def slow(handle: int, folder: Path, busy: str) -> None:
         if not calls:
-            (tmp_path / LOCK).rename(tmp_path.parent / "removed")  # its number is not given to the next file
+            (tmp_path / LOCK).rename(tmp_path.parent / "removed")  # so that its inode is not reused
             if made_again:
                 (tmp_path / LOCK).touch()
         calls.append(os.fstat(handle).st_ino)

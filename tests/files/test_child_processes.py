@@ -1,4 +1,4 @@
-"""Child interpreters run nothing from the folder the user stands in."""
+"""Child interpreters run nothing from the working folder."""
 
 import os
 
@@ -11,7 +11,7 @@ SHADOWS = ("typing", "json", "pip")
 
 @pytest.fixture
 def hostile_folder(tmp_path, monkeypatch):
-    """Modules of well-known names that say that they were executed."""
+    """Modules of well-known names that report that they were executed."""
     for name in SHADOWS:
         (tmp_path / f"{name}.py").write_text("print('executed')\n", encoding="utf-8")
     monkeypatch.chdir(tmp_path)

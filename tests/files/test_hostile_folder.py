@@ -1,4 +1,4 @@
-"""gemel in a folder of files made by a stranger: none of them is executed, and none is taken for a setting."""
+"""gemel in a folder of untrusted files: none of them is executed, and none is read as a setting."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.checkpoint.test_sources import KEPT, kept, make_wheel
 
 from gemel.files.isolation import run_python
 
-# What an interpreter, pip or a library looks for by name, beside all modules of the standard library.
+# What an interpreter, pip or a library looks for by name, in addition to all modules of the standard library.
 MORE_SHADOWS = {
     "sitecustomize",
     "usercustomize",
@@ -59,9 +59,9 @@ def hostile(tmp_path):
     """A folder of data with a module of every well-known name, each of which leaves a file when it is executed."""
     folder = tmp_path / "data"
     folder.mkdir()
-    mark = f"open({str(tmp_path / 'EXECUTED')!r}, 'a').write(__file__ + '\\n')\n"
+    code = f"open({str(tmp_path / 'EXECUTED')!r}, 'a').write(__file__ + '\\n')\n"
     for name in SHADOWS:
-        (folder / f"{name}.py").write_text(mark, encoding="utf-8")
+        (folder / f"{name}.py").write_text(code, encoding="utf-8")
     for name, content in HOSTILE_FILES.items():
         (folder / name).write_text(content, encoding="utf-8")
     (folder / "data.txt").write_text("one\ntwo\n", encoding="utf-8")
@@ -80,8 +80,8 @@ def run(hostile, index, *arguments, **variables):
 
 
 def executed(hostile):
-    mark = hostile.parent / "EXECUTED"
-    return mark.read_text(encoding="utf-8").split() if mark.exists() else []
+    code = hostile.parent / "EXECUTED"
+    return code.read_text(encoding="utf-8").split() if code.exists() else []
 
 
 def test_the_first_fetch_of_a_model_executes_nothing_of_the_folder(hostile, index):
@@ -119,11 +119,11 @@ def test_a_fetch_that_fails_has_the_usual_message(hostile, index):
     assert executed(hostile) == []
 
 
-def test_python_m_takes_the_folder_off_the_path_before_it_loads_anything(tmp_path):
-    """What `python -m` itself imports comes from the folder all the same, so only what gemel imports is shadowed."""
-    mark = f"open({str(tmp_path / 'EXECUTED')!r}, 'a').write(__file__ + '\\n')\n"
+def test_python_m_removes_the_folder_from_the_path_before_it_imports_anything(tmp_path):
+    """`python -m` itself still imports from the folder, so only what gemel imports is shadowed."""
+    code = f"open({str(tmp_path / 'EXECUTED')!r}, 'a').write(__file__ + '\\n')\n"
     for name in ("numpy", "click", "rich", "json", "traceback", "difflib", "csv", "tokenizers"):
-        (tmp_path / f"{name}.py").write_text(mark, encoding="utf-8")
+        (tmp_path / f"{name}.py").write_text(code, encoding="utf-8")
     command = [sys.executable, "-m", "gemel", "models", "list"]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     environment["GEMEL_CACHE"] = str(tmp_path / "cache")
@@ -144,11 +144,11 @@ def test_every_child_interpreter_is_started_by_one_function():
         "os.popen",
         "os.system(",
     )
-    found = {
+    result = {
         path.relative_to(package).as_posix()
         for path in package.rglob("*.py")
         for line in path.read_text(encoding="utf-8").splitlines()
         if any(word in line for word in words) and not line.lstrip().startswith("#")
     }
     # wheels.py names the interpreter in a message.
-    assert found == {"files/isolation.py", "checkpoint/wheels.py"}
+    assert result == {"files/isolation.py", "checkpoint/wheels.py"}

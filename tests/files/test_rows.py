@@ -1,4 +1,4 @@
-"""Files to rows: every format, every oddity, every complaint."""
+"""Files to rows: every format, unusual content, and every error."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def parquet(tmp_path):
 
 @pytest.mark.parametrize("ending", ["", ".gz"])
 @pytest.mark.parametrize("newline", ["\n", "\r\n"])
-@pytest.mark.parametrize("mark", ["", "\ufeff"])
+@pytest.mark.parametrize("bom", ["", "\ufeff"])
 @pytest.mark.parametrize(
     ("name", "lines"),
     [
@@ -54,10 +54,10 @@ def parquet(tmp_path):
         ("in.tsv", ["n\ttext", "1\tone", "2\t", "3\tzwei ü"]),
     ],
 )
-def test_every_text_format_gives_the_same_rows(tmp_path, name, lines, mark, newline, ending):
+def test_every_text_format_gives_the_same_rows(tmp_path, name, lines, bom, newline, ending):
     expected = [Row("0", "one"), Row("1", ""), Row("2", "zwei ü")]
     for last in ("", newline):  # a newline at the end is no extra row
-        path = write(tmp_path, name + ending, mark + newline.join(lines) + last)
+        path = write(tmp_path, name + ending, bom + newline.join(lines) + last)
         assert list(read_rows(path)) == expected
 
 
@@ -91,7 +91,7 @@ def test_quotes_mean_nothing_in_tsv(tmp_path):
     assert texts(write(tmp_path, "a.tsv", 'text\tn\n"open\t1\n"closed"\t2\n')) == ['"open', '"closed"']
 
 
-def test_a_quoted_csv_field_may_hold_newlines_commas_and_quotes(tmp_path):
+def test_a_quoted_csv_field_may_contain_newlines_commas_and_quotes(tmp_path):
     path = write(tmp_path, "a.csv", 'id,text\n7,"a\nb, ""c"""\n8,d\n')
     assert list(read_rows(path, id_column="id")) == [Row("7", 'a\nb, "c"'), Row("8", "d")]
 

@@ -1,4 +1,4 @@
-"""Nothing is reported: no package that gemel loads writes an id of the user or asks for an address."""
+"""No usage reports: no package that gemel loads writes a user id or opens a connection."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from gemel.files.isolation import disable_usage_reports, is_offline, without_module
 from tiny import tiny_bert
 
-# Python's own sockets; what compiled code does is seen by strace.
+# Python's own sockets; strace sees what compiled code does.
 WATCH = """
 import sys
 def watch(event, arguments):
@@ -74,10 +74,18 @@ NEEDS = {
 @cache
 def tracer() -> tuple[str, ...]:
     """strace, where processes may be traced."""
-    found = shutil.which("strace")
-    command = (found or "", "-f", "--seccomp-bpf", "-qq", "-e", "trace=connect,sendto,sendmsg,sendmmsg", "-o")
+    result = shutil.which("strace")
+    command = (
+        result or "",
+        "-f",
+        "--seccomp-bpf",
+        "-qq",
+        "-e",
+        "trace=connect,sendto,sendmsg,sendmmsg",
+        "-o",
+    )
     if (
-        not found
+        not result
         or subprocess.run([*command, os.devnull, "true"], capture_output=True, check=False).returncode
     ):
         return ()
@@ -97,7 +105,7 @@ def no_network() -> tuple[str, ...]:
 
 
 def run(tmp_path: Path, program: str, *arguments: str, **variables: str) -> Path:
-    """Run it in an empty home without a network; it must do its work and ask nobody. Returns the home."""
+    """Run it in an empty home without a network; it must work and open no connection. Returns the home."""
     home, trace = tmp_path / "home", tmp_path / "trace"
     home.mkdir()
     reports = (
@@ -162,7 +170,7 @@ def test_no_package_that_gemel_loads_reports_its_use(tmp_path, name):
     assert written(run(tmp_path, FROM_LIBRARY[name], model)) == []
 
 
-def test_offline_wins_over_a_wish_to_report(tmp_path):
+def test_offline_overrides_usage_reports(tmp_path):
     model = str(tiny_bert(tmp_path / "model"))
     program = FROM_LIBRARY["onnxruntime"]
     assert written(run(tmp_path, program, model, GEMEL_OFFLINE="1", ORT_DISABLE_TELEMETRY="0")) == []
@@ -177,7 +185,7 @@ def test_offline_wins_over_a_wish_to_report(tmp_path):
         ("ray", "RAY_USAGE_STATS_ENABLED", "0", "1"),
     ],
 )
-def test_what_the_user_has_set_stays_except_offline(monkeypatch, package, variable, off, on):
+def test_user_settings_are_kept_except_offline(monkeypatch, package, variable, off, on):
     monkeypatch.delenv("GEMEL_OFFLINE", raising=False)
     monkeypatch.setenv(variable, "x")
     monkeypatch.delenv(variable)
@@ -206,7 +214,7 @@ def test_a_program_that_imported_onnxruntime_first_reports_nothing_of_gemel_s_se
 
 
 def test_openvino_is_imported_without_the_module_that_reports(tmp_path, monkeypatch):
-    from gemel.export.files import _openvino
+    from gemel.export.write import _openvino
 
     (tmp_path / "openvino_telemetry.py").write_text("SENT = True\n")
     (tmp_path / "openvino.py").write_text(

@@ -24,8 +24,8 @@ def test_rows_come_back_as_they_were(tmp_path, name):
     assert write_rows(tmp_path / name, iter(ROWS)) == 2
     file = RecordFile(tmp_path / name)
     assert file.columns() == ["score", "left", "text"]
-    found = [record.values for record in file.records(["score", "left", "text"])]
-    assert [(float(score), *rest) for score, *rest in found] == [tuple(row.values()) for row in ROWS]
+    result = [record.values for record in file.records(["score", "left", "text"])]
+    assert [(float(score), *rest) for score, *rest in result] == [tuple(row.values()) for row in ROWS]
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 

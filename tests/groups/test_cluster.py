@@ -1,4 +1,4 @@
-"""Clusters of vectors: communities by hand and by brute force, the other methods, order, ids that last, bad input."""
+"""Clusters of vectors: communities by hand and by brute force, the other methods, order, stable ids, bad input."""
 
 import json
 
@@ -7,8 +7,7 @@ import pytest
 
 import gemel
 from gemel.errors import InputError
-from gemel.groups.describe import keywords, words_of
-from gemel.groups.grouping import METHODS, points_of
+from gemel.groups.grouping import METHODS, keywords, points_of, words_of
 
 SETTINGS = {
     "communities": {"min_score": 0.6},
@@ -33,16 +32,16 @@ def sets_of(labels):
 
 
 def by_size_then_position(rows, min_score, min_size):
-    """The known greedy rule, ties by position: largest candidate first, overlaps removed."""
+    """The published greedy rule, ties by position: largest candidate first, overlaps removed."""
     near = rows.astype(np.float64) @ rows.T.astype(np.float64) >= min_score
     np.fill_diagonal(near, True)
-    taken, found = np.zeros(len(rows), dtype=bool), set()
+    taken, actual = np.zeros(len(rows), dtype=bool), set()
     for center in np.argsort(-near.sum(axis=1), kind="stable"):
         members = np.flatnonzero(near[center] & ~taken)
         if not taken[center] and len(members) >= min_size:
             taken[members] = True
-            found.add(frozenset(members.tolist()))
-    return found
+            actual.add(frozenset(members.tolist()))
+    return actual
 
 
 # Communities
@@ -51,24 +50,24 @@ def by_size_then_position(rows, min_score, min_size):
 def test_a_community_is_a_center_and_what_is_near_it():
     angles = np.radians([0, 20, 40, 90, 95, 200])
     rows = np.stack([np.cos(angles), np.sin(angles)], axis=1)
-    found = gemel.cluster(rows, min_score=0.9, min_size=2)
-    assert found.labels.tolist() == [0, 0, 0, 1, 1, -1]
-    assert found.items[0].center == 1
-    assert [item.size for item in found.items] == [3, 2]
-    assert found.unassigned == 1
+    actual = gemel.cluster(rows, min_score=0.9, min_size=2)
+    assert actual.labels.tolist() == [0, 0, 0, 1, 1, -1]
+    assert actual.items[0].center == 1
+    assert [item.size for item in actual.items] == [3, 2]
+    assert actual.unassigned == 1
 
 
 @pytest.mark.parametrize("noise", [0.12, 0.2, 0.3])
 @pytest.mark.parametrize("min_size", [2, 5])
-def test_communities_are_those_of_the_known_rule_wherever_its_ties_do_not_matter(noise, min_size):
+def test_communities_equal_the_greedy_rule_where_ties_do_not_matter(noise, min_size):
     rows, _ = clustered(noise=noise)
     ours = sets_of(gemel.cluster(rows, min_score=0.6, min_size=min_size).labels)
     everywhere = None
-    for seed in range(8):  # what the rule finds in every order does not hang on its ties
+    for seed in range(8):  # what the rule finds in every order does not depend on its ties
         order = np.random.default_rng(seed).permutation(len(rows))
         moved = {
-            frozenset(order[list(found)].tolist())
-            for found in by_size_then_position(rows[order], 0.6, min_size)
+            frozenset(order[list(actual)].tolist())
+            for actual in by_size_then_position(rows[order], 0.6, min_size)
         }
         everywhere = moved if everywhere is None else everywhere & moved
     assert everywhere
@@ -77,16 +76,16 @@ def test_communities_are_those_of_the_known_rule_wherever_its_ties_do_not_matter
 
 def test_every_member_is_as_near_to_its_center_as_the_threshold():
     rows, _ = clustered(noise=0.3)
-    found = gemel.cluster(rows, min_score=0.6)
-    for item in found.items:
-        assert (rows[found.members(item.id)] @ rows[item.center]).min() >= 0.6 - 1e-6
+    actual = gemel.cluster(rows, min_score=0.6)
+    for item in actual.items:
+        assert (rows[actual.members(item.id)] @ rows[item.center]).min() >= 0.6 - 1e-6
 
 
 def test_repeated_rows_count_as_often_as_they_come():
     rows = np.array([[1, 0, 0]] * 3 + [[0, 1, 0], [0, 0.99, 0.1]], dtype=np.float32)
-    found = gemel.cluster(rows, min_score=0.9, min_size=3)
-    assert found.labels.tolist() == [0, 0, 0, -1, -1]
-    assert found.items[0].inside == pytest.approx(1)
+    actual = gemel.cluster(rows, min_score=0.9, min_size=3)
+    assert actual.labels.tolist() == [0, 0, 0, -1, -1]
+    assert actual.items[0].inside == pytest.approx(1)
 
 
 def test_a_threshold_that_joins_everything_is_refused_before_memory_is_full():
@@ -97,7 +96,7 @@ def test_a_threshold_that_joins_everything_is_refused_before_memory_is_full():
         gemel.cluster(rows, min_score=0, memory="2MB")
 
 
-def test_pairs_that_do_not_fit_in_memory_go_over_the_disk_to_the_same_clusters():
+def test_pairs_that_do_not_fit_in_memory_are_spilled_to_disk_with_the_same_clusters():
     rows, _ = clustered(n=1200)
     small = gemel.cluster(rows, min_score=0.6, memory="7MB")
     assert small.labels.tolist() == gemel.cluster(rows, min_score=0.6).labels.tolist()
@@ -109,9 +108,9 @@ def test_pairs_that_do_not_fit_in_memory_go_over_the_disk_to_the_same_clusters()
 @pytest.mark.parametrize("name", METHODS)
 def test_a_method_finds_groups_that_are_there(name):
     rows, group = clustered()
-    found = gemel.cluster(rows, method=name, **SETTINGS[name])
-    assert sets_of(found.labels) == sets_of(group)
-    assert found.method == name
+    actual = gemel.cluster(rows, method=name, **SETTINGS[name])
+    assert sets_of(actual.labels) == sets_of(group)
+    assert actual.method == name
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -132,28 +131,28 @@ def test_the_order_of_the_rows_changes_no_label(name):
 def test_a_row_of_zeros_is_in_no_cluster(name):
     rows, _ = clustered()
     rows = np.concatenate([np.zeros((2, rows.shape[1]), np.float32), rows])
-    found = gemel.cluster(rows, method=name, **SETTINGS[name])
-    assert found.labels[:2].tolist() == [-1, -1]
-    assert found.labels[2:].min() == 0
+    actual = gemel.cluster(rows, method=name, **SETTINGS[name])
+    assert actual.labels[:2].tolist() == [-1, -1]
+    assert actual.labels[2:].min() == 0
 
 
 @pytest.mark.parametrize("name", METHODS)
 def test_ids_go_down_in_size_and_figures_are_true(name):
     rows, _ = clustered(n=250, noise=0.2)
-    found = gemel.cluster(rows, method=name, **SETTINGS[name])
-    sizes = [item.size for item in found.items]
+    actual = gemel.cluster(rows, method=name, **SETTINGS[name])
+    sizes = [item.size for item in actual.items]
     assert sizes == sorted(sizes, reverse=True)
-    assert [item.id for item in found.items] == list(range(len(sizes)))
+    assert [item.id for item in actual.items] == list(range(len(sizes)))
     table = rows.astype(np.float64) @ rows.T.astype(np.float64)
-    for item in found.items:
-        members = found.members(item.id)
+    for item in actual.items:
+        members = actual.members(item.id)
         assert len(members) == item.size
         assert item.center in members
         inside = table[np.ix_(members, members)][np.triu_indices(len(members), 1)]
         assert item.inside == pytest.approx(inside.mean(), abs=1e-6)
         others = {
-            other.id: table[np.ix_(members, found.members(other.id))].mean()
-            for other in found.items
+            other.id: table[np.ix_(members, actual.members(other.id))].mean()
+            for other in actual.items
             if other.id != item.id
         }
         assert item.nearest == max(others, key=others.get)
@@ -163,9 +162,9 @@ def test_ids_go_down_in_size_and_figures_are_true(name):
 def test_the_silhouette_is_scikit_learn_s():
     metrics = pytest.importorskip("sklearn.metrics", reason="the extra evaluate is not installed")
     rows, _ = clustered(noise=0.3)
-    found = gemel.cluster(rows, k=5)
-    expected = metrics.silhouette_score(rows, found.labels, metric="cosine")
-    assert found.silhouette == pytest.approx(expected, abs=1e-5)
+    actual = gemel.cluster(rows, k=5)
+    expected = metrics.silhouette_score(rows, actual.labels, metric="cosine")
+    assert actual.silhouette == pytest.approx(expected, abs=1e-5)
 
 
 def test_agglomerative_makes_exactly_k_clusters():
@@ -188,8 +187,8 @@ def test_hdbscan_finds_the_same_with_and_without_a_table_of_distances():
 
 def test_spherical_k_means_fills_every_cluster():
     rows = np.eye(6, dtype=np.float32)
-    found = gemel.cluster(rows, method="spherical-k-means", k=6)
-    assert sorted(found.labels.tolist()) == list(range(6))
+    actual = gemel.cluster(rows, method="spherical-k-means", k=6)
+    assert sorted(actual.labels.tolist()) == list(range(6))
 
 
 # Names
@@ -198,8 +197,8 @@ def test_spherical_k_means_fills_every_cluster():
 def test_a_cluster_is_named_by_its_central_text_and_its_words():
     rows = np.array([[1, 0], [0.99, 0.1], [0.98, 0.2], [0, 1], [0.1, 0.99]], dtype=np.float32)
     texts = ["the cat sleeps", "the cat eats", "the old cat", "the stock fell", "the stock rose"]
-    found = gemel.cluster(rows, min_score=0.9, texts=texts)
-    first, second = found.items
+    actual = gemel.cluster(rows, min_score=0.9, texts=texts)
+    first, second = actual.items
     assert first.text == "the cat eats"
     assert first.keywords == ("cat",)
     assert second.keywords[0] == "stock"
@@ -254,26 +253,26 @@ def test_earlier_unassigned_texts_can_join_a_new_cluster():
 @pytest.mark.parametrize("name", METHODS)
 def test_members_would_be_assigned_to_their_own_cluster(name):
     rows, _ = clustered()
-    found = gemel.cluster(rows, method=name, **SETTINGS[name])
-    assert found.assign(rows).tolist() == found.labels.tolist()
+    actual = gemel.cluster(rows, method=name, **SETTINGS[name])
+    assert actual.assign(rows).tolist() == actual.labels.tolist()
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_saved_clusters_come_back_and_go_on(name, tmp_path):
+def test_saved_clusters_are_loaded_and_extended(name, tmp_path):
     rows, _ = clustered(noise=0.25)
     texts = [f"text {position}" for position in range(200)]
-    found = gemel.cluster(rows[:200], method=name, texts=texts, **SETTINGS[name])
-    back = gemel.Clusters.load(found.save(tmp_path / "c"))
-    assert back.to_json() == found.to_json()
-    assert back.labels.tolist() == found.labels.tolist()
+    actual = gemel.cluster(rows[:200], method=name, texts=texts, **SETTINGS[name])
+    back = gemel.Clusters.load(actual.save(tmp_path / "c"))
+    assert back.to_json() == actual.to_json()
+    assert back.labels.tolist() == actual.labels.tolist()
     more = [f"more {position}" for position in range(40)]
-    one = gemel.cluster(rows[200:], earlier=found, texts=more)
+    one = gemel.cluster(rows[200:], earlier=actual, texts=more)
     other = gemel.cluster(rows[200:], earlier=back, texts=more)
     assert one.labels.tolist() == other.labels.tolist()
     assert one.to_json() == other.to_json()
 
 
-def test_the_json_is_for_people_too(tmp_path):
+def test_the_json_is_readable(tmp_path):
     gemel.cluster(np.eye(3), k=3, texts=["one", "two", "three"]).save(tmp_path)
     content = json.loads((tmp_path / "clusters.json").read_text(encoding="utf-8"))
     assert content["clusters"][0]["size"] == 1
@@ -303,9 +302,9 @@ def test_a_damaged_file_is_an_error_of_ours(tmp_path):
 @pytest.mark.parametrize("name", ["communities", "agglomerative", "hdbscan"])
 def test_no_rows_make_no_clusters(name):
     given = {} if name == "hdbscan" else {"min_score": 0.5}
-    found = gemel.cluster(np.empty((0, 4)), method=name, **given)
-    assert len(found) == 0
-    assert found.summary() == "0 clusters of 0 texts, 0 in none"
+    actual = gemel.cluster(np.empty((0, 4)), method=name, **given)
+    assert len(actual) == 0
+    assert actual.summary() == "0 clusters of 0 texts, 0 in none"
 
 
 @pytest.mark.parametrize("name", ["communities", "agglomerative", "hdbscan"])
@@ -347,13 +346,13 @@ def test_nan_is_refused_with_its_row():
 
 
 def test_rows_of_another_size_cannot_be_added():
-    found = gemel.cluster(np.eye(3), k=3)
+    actual = gemel.cluster(np.eye(3), k=3)
     with pytest.raises(InputError, match="vectors have 4 dimensions but the earlier clusters have 3"):
-        gemel.cluster(np.eye(4), earlier=found)
+        gemel.cluster(np.eye(4), earlier=actual)
     with pytest.raises(InputError, match="k comes from the earlier clusters"):
-        gemel.cluster(np.eye(3), earlier=found, k=3)
+        gemel.cluster(np.eye(3), earlier=actual, k=3)
     with pytest.raises(InputError, match="vectors have 4 dimensions but the clusters have 3"):
-        found.assign(np.eye(4))
+        actual.assign(np.eye(4))
 
 
 def test_equal_directions_are_one_point():

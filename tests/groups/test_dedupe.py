@@ -1,4 +1,4 @@
-"""Duplicates: exact by folding, near by vectors, stars and no chains, contradictions, and `gemel dedupe` as typed."""
+"""Duplicates: exact by folding, near by vectors, no chains, contradictions, and `gemel dedupe` as typed."""
 
 import csv
 import json
@@ -27,15 +27,15 @@ def on_a_circle(*degrees):
 
 def test_case_space_and_unicode_forms_make_no_other_text():
     texts = ["Caf\u00e9  au lait", "cafe\u0301 au lait", "CAFÉ au\tlait ", "tea"]
-    found = gemel.dedupe(texts, min_score=None)
-    assert found.kept.tolist() == [0, 3]
-    assert found.removed.tolist() == [1, 2]
-    assert found.duplicate_of.tolist() == [0, 0]
-    assert found.exact.all()
-    assert found.score.tolist() == [1, 1]
+    result = gemel.dedupe(texts, min_score=None)
+    assert result.kept.tolist() == [0, 3]
+    assert result.removed.tolist() == [1, 2]
+    assert result.duplicate_of.tolist() == [0, 0]
+    assert result.exact.all()
+    assert result.score.tolist() == [1, 1]
 
 
-def test_what_counts_can_be_chosen():
+def test_case_and_whitespace_rules_can_be_chosen():
     texts = ["Tea", "tea", "tea ", "te\u0301a", "téa"]
     strict = gemel.dedupe(texts, min_score=None, ignore_case=False, ignore_space=False)
     assert strict.kept.tolist() == [0, 1, 2, 3]
@@ -46,13 +46,13 @@ def test_what_counts_can_be_chosen():
 # Near
 
 
-def test_chains_do_not_count():
+def test_chains_are_not_duplicates():
     texts = ["a", "b", "c", "d"]
-    found = gemel.dedupe(
+    result = gemel.dedupe(
         texts, vectors=on_a_circle(0, 20, 40, 90), min_score=0.9
     )  # cos 20° = 0.94, cos 40° = 0.77
-    assert found.kept.tolist() == [0, 2, 3]
-    assert found.duplicate_of.tolist() in ([0], [2])  # b is as near to a as to c
+    assert result.kept.tolist() == [0, 2, 3]
+    assert result.duplicate_of.tolist() in ([0], [2])  # b is as near to a as to c
     assert gemel.dedupe(
         texts, vectors=on_a_circle(0, 20, 40, 90), min_score=0.9, keep="central"
     ).kept.tolist() == [
@@ -66,27 +66,27 @@ def test_no_two_kept_texts_are_near_and_each_removed_one_is_near_to_its_own(keep
     rows = np.random.default_rng(0).normal(size=(300, 4))
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
     texts = [f"text {'x' * (number % 7)}{number}" for number in range(300)]
-    found = gemel.dedupe(texts, vectors=rows, min_score=0.9, keep=keep)
+    result = gemel.dedupe(texts, vectors=rows, min_score=0.9, keep=keep)
     scores = rows @ rows.T
-    among = scores[np.ix_(found.kept, found.kept)][np.triu_indices(len(found.kept), 1)]
+    among = scores[np.ix_(result.kept, result.kept)][np.triu_indices(len(result.kept), 1)]
     assert among.max() < 0.9
-    assert (scores[found.removed, found.duplicate_of] >= 0.9 - 1e-6).all()
+    assert (scores[result.removed, result.duplicate_of] >= 0.9 - 1e-6).all()
     assert (
-        scores[found.removed][:, found.kept].max(axis=1) <= found.score + 1e-6
+        scores[result.removed][:, result.kept].max(axis=1) <= result.score + 1e-6
     ).all()  # the nearest kept one
-    assert sorted([*found.kept.tolist(), *found.removed.tolist()]) == list(range(300))
-    assert sum(len(group.removed) for group in found.groups()) == len(found.removed)
+    assert sorted([*result.kept.tolist(), *result.removed.tolist()]) == list(range(300))
+    assert sum(len(group.removed) for group in result.groups()) == len(result.removed)
 
 
-def test_the_longest_is_kept_when_asked():
+def test_the_longest_is_kept_if_requested():
     texts = ["a cat", "a cat sleeps here", "a  cat  sleeps  here"]
     rows = on_a_circle(0, 5, 5)
-    found = gemel.dedupe(texts, vectors=rows, min_score=0.9, keep="longest")
-    assert found.kept.tolist() == [2]
-    assert found.exact.tolist() == [False, True]
+    result = gemel.dedupe(texts, vectors=rows, min_score=0.9, keep="longest")
+    assert result.kept.tolist() == [2]
+    assert result.exact.tolist() == [False, True]
 
 
-def test_central_and_longest_do_not_hang_on_the_order():
+def test_central_and_longest_do_not_depend_on_the_order():
     random = np.random.default_rng(1)
     rows = random.normal(size=(120, 3))
     texts = [f"text {number:03}" for number in range(120)]
@@ -107,14 +107,14 @@ def test_among_exact_copies_the_same_one_is_kept_in_any_order(keep):
     assert len(kept) == 1
 
 
-def test_what_holds_for_a_text_holds_for_its_exact_copies():
+def test_exact_copies_follow_their_text():
     texts = ["a", "b", "B", "c"]
-    found = gemel.dedupe(texts, vectors=on_a_circle(0, 5, 5, 90), min_score=0.9)
-    assert found.kept.tolist() == [0, 3]
-    assert found.removed.tolist() == [1, 2]
-    assert found.duplicate_of.tolist() == [0, 0]
-    assert found.exact.tolist() == [False, False]  # not the same as the kept one
-    assert found.score[1] == pytest.approx(np.cos(np.radians(5)))
+    result = gemel.dedupe(texts, vectors=on_a_circle(0, 5, 5, 90), min_score=0.9)
+    assert result.kept.tolist() == [0, 3]
+    assert result.removed.tolist() == [1, 2]
+    assert result.duplicate_of.tolist() == [0, 0]
+    assert result.exact.tolist() == [False, False]  # not the same as the kept one
+    assert result.score[1] == pytest.approx(np.cos(np.radians(5)))
 
 
 class Fake:
@@ -132,23 +132,23 @@ class Fake:
 
 def test_exact_copies_are_not_encoded():
     fake = Fake()
-    found = gemel.dedupe(["a", "A", "bb", "a"], model=fake, min_score=0.99)
+    result = gemel.dedupe(["a", "A", "bb", "a"], model=fake, min_score=0.99)
     assert fake.seen == ["a", "bb"]
-    assert found.kept.tolist() == [0, 2]
+    assert result.kept.tolist() == [0, 2]
 
 
 def test_no_texts_have_no_duplicates():
-    found = gemel.dedupe([], min_score=None)
-    assert found.summary() == "0 texts: 0 kept, 0 removed (0 exact, 0 near duplicates)"
+    result = gemel.dedupe([], min_score=None)
+    assert result.summary() == "0 texts: 0 kept, 0 removed (0 exact, 0 near duplicates)"
     assert gemel.dedupe([], vectors=np.empty((0, 3))).groups() == []
 
 
-# A model with a relation head
+# A model with a classification head
 
 
 @pytest.fixture
 def contradicting(tmp_path):
-    """A head that sees a contradiction wherever two vectors differ a little."""
+    """A head that predicts a contradiction wherever two vectors differ slightly."""
     plain = read_checkpoint(tiny_bert(tmp_path / "plain"))
     weight = np.zeros((3, 32), np.float32)
     weight[2] = 1e4
@@ -162,13 +162,13 @@ def test_texts_that_contradict_are_no_duplicates(contradicting, tmp_path):
     texts = ["the cat is sleeping", "the cat is not sleeping", "The cat is  sleeping"]
     plain = gemel.dedupe(texts, model=gemel.load(tmp_path / "plain"), min_score=-1)
     assert plain.kept.tolist() == [0]
-    found = gemel.dedupe(texts, model=contradicting, min_score=-1)
-    assert found.kept.tolist() == [0, 1]
-    assert found.removed.tolist() == [2]
-    (pair,) = found.spared
+    result = gemel.dedupe(texts, model=contradicting, min_score=-1)
+    assert result.kept.tolist() == [0, 1]
+    assert result.removed.tolist() == [2]
+    (pair,) = result.spared
     assert (pair.left, pair.right) == (0, 1)
     assert pair.probability > 0.5
-    assert "1 near pairs not joined because they contradict each other" in found.summary()
+    assert "1 near pairs not joined because they contradict each other" in result.summary()
 
 
 # Bad input
@@ -262,7 +262,7 @@ def test_objects_with_different_fields_stay_as_they_are(folder, capsys):
     assert json.loads(removed) == {**rows[2], "duplicate_of": "0", "reason": "exact", "dedupe_score": 1.0}
 
 
-def test_nothing_removed_is_still_a_table(folder, capsys):
+def test_an_empty_list_of_removed_rows_is_a_table(folder, capsys):
     code, *_ = run(capsys, "t.csv", "--text-column", "id", "--exact-only", "-o", "clean")
     assert code == 0
     content = (folder / "clean" / "removed.csv").read_text(encoding="utf-8")

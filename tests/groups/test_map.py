@@ -8,17 +8,23 @@ import numpy as np
 import pytest
 
 from gemel.errors import InputError
-from gemel.groups.map import Group, MapContent, color_of, layout, map_page, thinned
+from gemel.groups.cluster import Anchors, Cluster, Clusters
+from gemel.groups.map import color_of, layout, map_page
 
 EVIL = '</script><img src=x onerror="alert(1)"><!-- {{data}} {{title}}'
 
 
-def content(texts=("a cat", "the cat", "a dog"), title="Clusters of pets"):
+def page_of(texts=("a cat", "the cat", "a dog"), title="Clusters of pets", **changes):
     coordinates = np.linspace(0, 1, 2 * len(texts)).reshape(-1, 2)
     labels = np.array([0] * (len(texts) - 1) + [-1])
-    return MapContent(
-        title, "1 cluster", coordinates, labels, (Group(0, "cat, pets", 2, "a cat"),), list(texts)
-    )
+    item = Cluster(0, 2, 0, 0.9, None, None, "a cat", ("cat", "pets"))
+    anchors = Anchors(np.eye(1), np.ones(1), np.eye(1), np.eye(1), None)
+    clusters = Clusters("communities", {}, labels, (item,), None, anchors)
+    return map_page(title, clusters, coordinates, texts, **changes)
+
+
+def data_of(page):
+    return json.loads(re.search(r'id="data">(.*?)</script>', page, flags=re.DOTALL)[1])
 
 
 def groups_of_vectors(n=60, dim=12):
@@ -42,7 +48,7 @@ def test_texts_that_are_alike_lie_together(method):
     assert (layout(rows, method) == coordinates).all()
 
 
-def test_texts_beyond_the_landmarks_are_put_between_their_neighbours(monkeypatch):
+def test_texts_beyond_the_landmarks_are_placed_between_their_neighbors(monkeypatch):
     pytest.importorskip("sklearn", reason="the extra evaluate is not installed")
     monkeypatch.setattr("gemel.groups.map.LANDMARKS", 30)
     rows, group = groups_of_vectors()
@@ -58,7 +64,7 @@ def test_few_texts_have_a_map_too(n):
     assert np.isfinite(coordinates).all()
 
 
-def test_one_dimension_and_equal_rows_are_no_trouble():
+def test_one_dimension_and_equal_rows_are_handled():
     assert np.isfinite(layout(np.ones((4, 1)))).all()
     assert np.isfinite(layout(np.ones((4, 3)), "pca")).all()
 
@@ -68,14 +74,9 @@ def test_an_unknown_layout_is_refused():
         layout(np.eye(3), "umap")
 
 
-def test_a_map_needs_as_many_texts_as_coordinates():
-    with pytest.raises(InputError, match="got 3 coordinates, 3 labels and 1 texts"):
-        MapContent("t", "s", np.zeros((3, 2)), np.zeros(3, np.int64), (), ["one"])
-
-
-def test_the_page_holds_all_data_and_asks_for_nothing():
-    page = map_page(content())
-    data = json.loads(re.search(r'id="data">(.*?)</script>', page, flags=re.DOTALL)[1])
+def test_the_page_contains_all_data_and_loads_nothing():
+    page = page_of()
+    data = data_of(page)
     assert data["text"] == ["a cat", "the cat", "a dog"]
     assert data["c"] == [0, 0, -1]
     assert data["unassigned"] == 1
@@ -88,17 +89,17 @@ def test_the_page_holds_all_data_and_asks_for_nothing():
 
 
 def test_no_text_becomes_markup():
-    page = map_page(content((EVIL, "b", "c"), title=EVIL))
+    page = page_of((EVIL, "b", "c"), title=EVIL)
     assert "<img" not in page
     assert page.count("</script>") == 2
-    data = json.loads(re.search(r'id="data">(.*?)</script>', page, flags=re.DOTALL)[1])
-    assert data["text"][0] == EVIL
+    assert data_of(page)["text"][0] == EVIL
 
 
-def test_a_large_map_shows_a_random_part_and_says_so():
-    small = thinned(content(("a", "b", "c", "d")), most=2)
-    assert len(small.coordinates) == len(small.texts) == len(small.labels) == 2
-    assert small.summary == "1 cluster. The map shows 2 of them, chosen at random"
+def test_a_large_map_shows_a_random_sample_and_reports_it():
+    page = page_of(("a", "b", "c", "d"), most=2)
+    data = data_of(page)
+    assert len(data["x"]) == len(data["y"]) == len(data["c"]) == len(data["text"]) == 2
+    assert "The map shows 2 of them, chosen at random" in page
 
 
 def test_groups_next_to_each_other_differ_in_color():

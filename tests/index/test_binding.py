@@ -1,4 +1,4 @@
-"""An index knows its model: another one is refused with both named, and `verify` tries it."""
+"""An index is bound to its model: another one is refused with both named, and `verify` checks it."""
 
 import json
 from dataclasses import replace
@@ -40,7 +40,7 @@ def location(model):
 def test_the_same_model_opens_it_however_it_is_given(location, model, folder):
     for given in (model, gemel.load(folder / "first"), folder / "first", str(folder / "first"), None):
         with open_index(location, given) as index:
-            assert index.search(TEXTS[0], 1)[0].cosine < 1  # the query has a prompt of its own
+            assert index.search(TEXTS[0], 1)[0].cosine < 1  # the query has its own prompt
             assert index.model.name == "first"
 
 
@@ -54,26 +54,26 @@ OTHERS = {
     "pooling": ({"pooling": "cls"}, r"pooling: \['mean'\] in the index, \['cls'\] now"),
     "prompt": ({"prompts": {**PROMPTS, "document": "a "}}, "prompt: 'the ' in the index, 'a ' now"),
     "query prompt": ({"prompts": {**PROMPTS, "query": "a "}}, "query prompt: 'how ' in the index, 'a ' now"),
-    "normalisation": ({"normalize": False}, "normalize: True in the index, False now"),
+    "normalization": ({"normalize": False}, "normalize: True in the index, False now"),
     "length": ({"max_length": 32}, "max_length: 64 in the index, 32 now"),
     "dimensions": ({"width": 16}, "dim: 32 in the index, 16 now"),
 }
 
 
-@pytest.mark.parametrize("change,said", OTHERS.values(), ids=list(OTHERS))
-def test_another_model_is_refused_with_both_named(location, tmp_path, change, said):
+@pytest.mark.parametrize("change,message", OTHERS.values(), ids=list(OTHERS))
+def test_another_model_is_refused_with_both_named(location, tmp_path, change, message):
     other = gemel.load(tiny_bert(tmp_path / "second", **{"prompts": PROMPTS, **change}))
-    with pytest.raises(ModelError, match=said) as refused:
+    with pytest.raises(ModelError, match=message) as refused:
         open_index(location, other)
     assert "made by 'first'" in str(refused.value)
     assert "opened with 'second'" in str(refused.value)
     assert "index.migrate(model)" in str(refused.value)
-    with pytest.raises(ModelError, match=said):
+    with pytest.raises(ModelError, match=message):
         open_index(location, tmp_path / "second")
 
 
 @pytest.mark.parametrize(
-    "options,said",
+    "options,message",
     [
         (EncodeOptions(dim=16), "dim: 32 in the index, 16 now"),
         (EncodeOptions(prompt="x "), "prompt: 'the ' in the index, 'x ' now"),
@@ -81,8 +81,8 @@ def test_another_model_is_refused_with_both_named(location, tmp_path, change, sa
         (EncodeOptions(on_long="chunk"), "on_long: 'cut' in the index, 'chunk' now"),
     ],
 )
-def test_other_options_are_refused(location, model, options, said):
-    with pytest.raises(ModelError, match=said):
+def test_other_options_are_refused(location, model, options, message):
+    with pytest.raises(ModelError, match=message):
         open_index(location, model, options=options)
 
 
@@ -139,13 +139,13 @@ def test_an_index_of_vectors_takes_no_model(model):
     assert open_index(there, dim=32).model is None
 
 
-def test_an_index_in_a_folder_is_opened_again_with_all_it_knew(model, folder, tmp_path):
+def test_a_reopened_index_keeps_its_fields_and_settings(model, folder, tmp_path):
     pytest.importorskip("lance")
     with open_index(tmp_path / "notes", model, passage_tokens=20, fields={"n": "int"}) as index:
         index.add([*TEXTS, LONG], ids=range(61), fields={"n": range(61)})
-        found = index.search("a man", 20, where="n < 50", hybrid=True).hits
+        result = index.search("a man", 20, where="n < 50", hybrid=True).hits
     with open_index(str(tmp_path / "notes"), read_only=True) as again:
-        assert again.search("a man", 20, where="n < 50", hybrid=True).hits == found
+        assert again.search("a man", 20, where="n < 50", hybrid=True).hits == result
         assert again.verify(sample=1000).ok
         assert (again.fields, again.stats().passage_tokens) == ({"n": "int"}, 20)
     other = gemel.load(tiny_bert(tmp_path / "second", seed=1, prompts=PROMPTS))
@@ -157,7 +157,7 @@ def test_an_index_in_a_folder_is_opened_again_with_all_it_knew(model, folder, tm
         open_index(tmp_path / "nowhere", create=False)
 
 
-def test_create_says_what_must_be_there(location, model):
+def test_create_requires_a_new_location(location, model):
     with pytest.raises(InputError, match="there is an index at :memory: already"):
         open_index(location, model, create=True)
     assert len(open_index(location, create=False)) == len(set(TEXTS)) + 1
@@ -199,7 +199,7 @@ def test_opening_hashes_no_weights_whose_files_are_as_they_were(location, folder
 
 
 def with_bound(location, **changes):
-    """The same rows under a header that says something else."""
+    """The same rows with a different header."""
     table = location.open()
     there = MemoryStore()
     header = replace(table.header, bound={**table.header.bound, **changes})
@@ -222,10 +222,10 @@ def bad(verified):
     return [check.name for check in verified.checks if not check.ok]
 
 
-def test_a_whole_index_is_verified(location):
-    found = open_index(location).verify(sample=1000)
-    assert found.ok
-    assert [check.name for check in found.checks] == [
+def test_an_intact_index_is_verified(location):
+    result = open_index(location).verify(sample=1000)
+    assert result.ok
+    assert [check.name for check in result.checks] == [
         "header",
         "counts",
         "passages",
@@ -238,19 +238,19 @@ def test_a_whole_index_is_verified(location):
         "splitting",
         "vectors",
     ]
-    assert all(line.startswith("ok") for line in found.lines())
-    assert json.loads(json.dumps(found.to_json()))["ok"] is True
+    assert all(line.startswith("ok") for line in result.lines())
+    assert json.loads(json.dumps(result.to_json()))["ok"] is True
 
 
-def test_canaries_that_sing_otherwise_are_heard(location):
+def test_changed_vectors_of_the_canary_texts_are_reported(location):
     binding = Binding.from_json(location.open().header.bound)
     off = replace(binding, canaries=binding.canaries + np.float32(2e-4))
-    found = open_index(with_bound(location, **off.to_json())).verify()
-    assert bad(found) == ["canaries"]
-    assert "BAD  canaries" in "\n".join(found.lines())
+    result = open_index(with_bound(location, **off.to_json())).verify()
+    assert bad(result) == ["canaries"]
+    assert "BAD  canaries" in "\n".join(result.lines())
 
 
-def test_vectors_of_another_model_are_found_out(location):
+def test_vectors_of_another_model_are_reported(location):
     def turned(rows):
         return PassageRows(
             rows.id, rows.part, rows.text, rows.digest, rows.vector[:, ::-1].copy(), rows.fields
@@ -259,25 +259,25 @@ def test_vectors_of_another_model_are_found_out(location):
     assert bad(open_index(with_rows(location, turned)).verify()) == ["vectors"]
 
 
-def test_a_changed_text_is_found_out(location):
+def test_a_changed_text_is_reported(location):
     def other(rows):
         texts = [*rows.text]
         texts[0] += " x"
         return PassageRows(rows.id, rows.part, texts, rows.digest, rows.vector, rows.fields)
 
-    found = open_index(with_rows(location, other)).verify()
-    assert bad(found) == ["digests"]
-    assert "1 documents are not what their digest says" in "\n".join(found.lines())
+    result = open_index(with_rows(location, other)).verify()
+    assert bad(result) == ["digests"]
+    assert "1 documents are not what their digest says" in "\n".join(result.lines())
 
 
-def test_a_vector_of_another_length_is_found_out(location):
+def test_a_vector_of_another_length_is_reported(location):
     def longer(rows):
         return PassageRows(rows.id, rows.part, rows.text, rows.digest, rows.vector * 2, rows.fields)
 
     assert {"lengths", "vectors"} <= set(bad(open_index(with_rows(location, longer)).verify()))
 
 
-def test_a_header_without_a_model_says_so(location):
+def test_a_header_without_a_model_is_reported(location):
     with pytest.raises(ModelError, match="its header has no fingerprint"):
         bound = {name: value for name, value in location.open().header.bound.items() if name != "fingerprint"}
         there = MemoryStore()
@@ -285,7 +285,7 @@ def test_a_header_without_a_model_says_so(location):
         open_index(there)
 
 
-def test_the_binding_goes_through_json_and_back(location):
+def test_the_binding_round_trips_through_json(location):
     bound = location.open().header.bound
     again = Binding.from_json(json.loads(json.dumps(bound)))
     assert again.to_json() == bound

@@ -1,4 +1,4 @@
-"""An index on disk through kills, torn files, full disks and many processes: what was acknowledged is there, whole."""
+"""An index on disk through kills, torn files, full disks and many processes: nothing acknowledged is lost."""
 
 import json
 import os
@@ -29,7 +29,7 @@ KINDS = "write,write,write,delete,compact,find,switch"
 
 @contextmanager
 def child(folder, seed, *what):
-    """A process of its own, with its output as lines; killed in the end."""
+    """A separate process with its output as lines; killed at the end."""
     started = subprocess.Popen(
         [sys.executable, CHILD, folder, str(seed), *what],
         stdin=subprocess.PIPE,
@@ -53,7 +53,7 @@ def create(folder, documents=None):
 
 
 def contents(table):
-    """{id: digest}, after a look at every passage."""
+    """{id: digest}, after a check of every passage."""
     out = {}
     for rows in table.scan():
         check_whole(rows)
@@ -82,7 +82,7 @@ class Model:
         return documents | change.get("documents", {}), change.get("model", self.model)
 
     def settle(self, table):
-        """All that was acknowledged; of the last change everything or nothing."""
+        """Everything acknowledged; the last change either completely or not at all."""
         allowed = [(self.documents, self.model)]
         if self.tried is not None:
             allowed.append(self.after(self.tried))
@@ -104,20 +104,20 @@ def test_a_kill_at_any_moment_loses_nothing(tmp_path):
                 model.hear(line)
         table = LanceStore(folder, **SIZES).open()
         model.settle(table)
-        found = table.nearest(np.eye(DIM, dtype=np.float32)[:3], 5)
-        assert all(set(each.id) <= model.documents.keys() for each in found)
+        result = table.nearest(np.eye(DIM, dtype=np.float32)[:3], 5)
+        assert all(set(each.id) <= model.documents.keys() for each in result)
     assert len(model.documents) > 5
 
 
 @pytest.mark.slow
-def test_two_writers_and_four_readers_at_once(tmp_path):
+def test_two_writers_and_four_readers_run_concurrently(tmp_path):
     folder, models = tmp_path / "notes", [Model(), Model()]
     create(folder, {f"d{i}": "0x2" for i in range(60)}).close()
     with (
         child(folder, 1, "write,write,delete,compact", "beside") as one,
         child(folder, 2, "write,write,delete,find", "beside") as two,
     ):
-        # Each writer changes what it wrote itself; what was there before is nobody's.
+        # Each writer changes only its own rows; nobody changes the initial ones.
         readers = [subprocess.Popen([sys.executable, CHILD, folder, str(n), "read"], stdin=subprocess.PIPE,
                                     stdout=subprocess.PIPE) for n in range(4)]  # fmt: skip
         try:
@@ -192,7 +192,7 @@ def test_a_data_file_of_zeros_is_noticed(tmp_path):
         assert contents(LanceStore(folder).open()) == {"a": "1x2"}
 
 
-def test_a_table_with_no_good_version_says_so(tmp_path):
+def test_a_table_without_a_readable_version_is_an_error(tmp_path):
     folder = tmp_path / "notes"
     create(folder)
     for manifest in (folder / "rows-1.lance" / "_versions").glob("*.manifest"):
@@ -201,10 +201,10 @@ def test_a_table_with_no_good_version_says_so(tmp_path):
         LanceStore(folder).open()
 
 
-# Places that are none.
+# Invalid locations.
 
 
-def test_what_is_no_index_is_refused(tmp_path):
+def test_a_folder_that_is_not_an_index_is_refused(tmp_path):
     file = tmp_path / "file"
     file.write_text("x")
     with pytest.raises(InputError, match="is a file"):
@@ -222,7 +222,7 @@ def test_what_is_no_index_is_refused(tmp_path):
         LanceStore(folder).open()
 
 
-def test_a_folder_without_its_table_says_so(tmp_path):
+def test_a_folder_without_its_table_is_an_error(tmp_path):
     import shutil
 
     create(tmp_path / "notes")
@@ -231,7 +231,7 @@ def test_a_folder_without_its_table_says_so(tmp_path):
         LanceStore(tmp_path / "notes").open()
 
 
-def test_a_create_that_was_killed_is_begun_anew(tmp_path):
+def test_a_killed_create_is_started_again(tmp_path):
     folder = tmp_path / "notes"
     create(folder)
     (folder / "index.json").unlink()
@@ -240,7 +240,7 @@ def test_a_create_that_was_killed_is_begun_anew(tmp_path):
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read and write everything")
-def test_a_folder_without_rights_says_so(tmp_path):
+def test_a_folder_without_permissions_is_reported(tmp_path):
     folder = tmp_path / "notes"
     table = create(folder, {"a": "1x1"})
     for path in (folder, *folder.rglob("*")):
@@ -293,7 +293,7 @@ def test_a_full_disk_fails_the_write_and_keeps_the_rest(small_disk):
 
 
 def test_a_file_that_may_not_grow_fails_the_write_and_keeps_the_rest(tmp_path):
-    """Where nothing can be mounted: a limit of the size of files, which breaks off a write in the middle."""
+    """Where nothing can be mounted: a limit on the file size, which interrupts a write."""
     create(tmp_path / "notes").close()
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

@@ -69,12 +69,12 @@ def nothing_changed(index, before):
 # Adding.
 
 
-def test_what_is_added_is_found_at_once(index):
+def test_added_documents_are_found_immediately(index):
     assert index.add(["a cat", "a dog"], ids=["c", "d"]) == WriteResult(2, 0, 0, 2)
-    found = index.search("a cat", k=1)
-    assert (found[0].id, found[0].text, found[0].part) == ("c", "a cat", 0)
-    assert found[0].score == found[0].cosine == pytest.approx(1, abs=1e-6)
-    assert (found.scored_by, len(found)) == ("cosine", 1)
+    actual = index.search("a cat", k=1)
+    assert (actual[0].id, actual[0].text, actual[0].part) == ("c", "a cat", 0)
+    assert actual[0].score == actual[0].cosine == pytest.approx(1, abs=1e-6)
+    assert (actual.scored_by, len(actual)) == ("cosine", 1)
 
 
 def test_unchanged_documents_are_neither_encoded_nor_written(filled):
@@ -97,7 +97,7 @@ def test_a_changed_text_is_encoded_and_replaced(filled):
     assert len(filled) == 60
 
 
-def test_of_a_long_document_only_changed_passages_are_encoded(index, model):
+def test_only_changed_passages_of_a_long_document_are_encoded(index, model):
     passages = model.passages([LONG])[0]
     assert len(passages) > 3
     assert index.add([LONG], ids=["long"]).encoded == len(passages)
@@ -108,7 +108,7 @@ def test_of_a_long_document_only_changed_passages_are_encoded(index, model):
 
 
 def test_a_document_is_tokenized_once(index, model, monkeypatch):
-    tokenizer, seen = type(model._tokenizer), []
+    tokenizer, seen = type(model.tokenizer), []
     content = tokenizer.content
 
     def counted(self, texts, **options):
@@ -154,7 +154,7 @@ def test_streams_are_written_block_by_block(index):
     assert int(index.stats().version) == before + 9
 
 
-def test_an_interrupted_add_goes_on_where_it_was(index):
+def test_an_interrupted_add_is_resumed(index):
     def broken():
         yield from TEXTS[:20]
         raise OSError("the disk went away")
@@ -210,10 +210,10 @@ def test_an_index_of_vectors_only_searches_vectors():
     vectors = np.random.default_rng(0).normal(size=(50, 8))
     with open_index(":memory:", dim=8) as index:
         index.add(vectors=vectors * 7, ids=range(50))
-        found = index.search_many(vectors[:5], 3)
-        assert [answer[0].id for answer in found] == ["0", "1", "2", "3", "4"]
+        actual = index.search_many(vectors[:5], 3)
+        assert [answer[0].id for answer in actual] == ["0", "1", "2", "3", "4"]
         exact = gemel.search(vectors[:5], vectors, 3)
-        np.testing.assert_allclose([[hit.cosine for hit in each] for each in found], exact.score, atol=1e-6)
+        np.testing.assert_allclose([[hit.cosine for hit in each] for each in actual], exact.score, atol=1e-6)
         assert index.verify().ok
         assert (index.model, index.stats().model) == (None, None)
         with pytest.raises(InputError, match="has no model, so it cannot encode a text: search by a vector"):
@@ -222,7 +222,7 @@ def test_an_index_of_vectors_only_searches_vectors():
             index.add(["cat"])
 
 
-def test_given_vectors_stand_for_their_texts(index, model):
+def test_given_vectors_replace_encoding(index, model):
     index.add(["cat"], ids=["x"], vectors=model.encode(["dog"]) * 3)
     assert index.search("dog", 1)[0].text == "cat"
     assert index.upsert(["cat"], ids=["x"], vectors=model.encode(["dog"]) * 3).unchanged == 1
@@ -243,9 +243,9 @@ def test_vectors_of_length_one_keep_their_bits(model):
 
 def test_answers_are_those_of_exact_search(filled, model):
     exact = gemel.search(model.encode(["a man"]), model.encode(TEXTS), 10)
-    found = filled.search("a man", exact=True)
-    assert sorted(hit.cosine for hit in found) == pytest.approx(sorted(exact.score[0].tolist()), abs=1e-6)
-    assert found.exact
+    actual = filled.search("a man", exact=True)
+    assert sorted(hit.cosine for hit in actual) == pytest.approx(sorted(exact.score[0].tolist()), abs=1e-6)
+    assert actual.exact
 
 
 def test_pages_follow_one_another(filled):
@@ -259,14 +259,14 @@ def test_pages_follow_one_another(filled):
 def test_a_document_is_found_once_by_its_best_passage(index, model):
     index.add([LONG, *TEXTS], ids=["long", *IDS])
     passages = model.passages([LONG])[0]
-    found = index.search(passages[2], 61)
-    assert len(found) == len({hit.id for hit in found}) == 61
-    assert (found[0].id, found[0].part, found[0].text) == ("long", 2, passages[2])
+    actual = index.search(passages[2], 61)
+    assert len(actual) == len({hit.id for hit in actual}) == 61
+    assert (actual[0].id, actual[0].part, actual[0].text) == ("long", 2, passages[2])
 
 
 def test_conditions_choose_documents(filled):
-    found = filled.search("a man", 60, where="year >= 2050 and even = true")
-    assert sorted(hit.id for hit in found) == ["d50", "d52", "d54", "d56", "d58"]
+    actual = filled.search("a man", 60, where="year >= 2050 and even = true")
+    assert sorted(hit.id for hit in actual) == ["d50", "d52", "d54", "d56", "d58"]
     assert filled.count({"year": {"<": 2010}}).documents == 10
     assert len(filled.search("a man", where="year < 1900")) == 0
     with pytest.raises(InputError, match="unknown field 'yaer'"):
@@ -275,21 +275,21 @@ def test_conditions_choose_documents(filled):
 
 def test_hybrid_fuses_ranks_of_vectors_and_words(filled):
     near = [hit.id for hit in filled.search("guitar rain", 60)]
-    found = filled.search("guitar rain", 60, hybrid=True)
+    actual = filled.search("guitar rain", 60, hybrid=True)
     having = [id_ for id_, text in zip(IDS, TEXTS, strict=True) if {"guitar", "rain"} & set(text.split())]
-    assert found.scored_by == "fusion"
-    assert {hit.id for hit in found} == set(near)
-    assert found[0].id in having
+    assert actual.scored_by == "fusion"
+    assert {hit.id for hit in actual} == set(near)
+    assert actual[0].id in having
     ranks = {id_: rank for rank, id_ in enumerate(near, 1)}
-    for hit in found:
+    for hit in actual:
         by_vectors = 1 / (RRF_K + ranks[hit.id])
         assert hit.score > by_vectors if hit.id in having else hit.score == pytest.approx(by_vectors)
     cosines = {hit.id: hit.cosine for hit in filled.search("guitar rain", 60)}
-    assert all(hit.cosine == pytest.approx(cosines[hit.id], abs=1e-6) for hit in found)
+    assert all(hit.cosine == pytest.approx(cosines[hit.id], abs=1e-6) for hit in actual)
 
 
 class Shortest:
-    """A cross-encoder that likes short texts."""
+    """A cross-encoder that scores short texts higher."""
 
     def scores(self, left, right, options):
         return np.array([-len(text) for text in right], dtype=np.float32)
@@ -297,13 +297,13 @@ class Shortest:
 
 def test_a_cross_encoder_orders_the_candidates(filled):
     near = filled.search("a man", 20)
-    found = filled.search("a man", 5, rerank=Shortest(), candidates=20)
+    actual = filled.search("a man", 5, rerank=Shortest(), candidates=20)
     wanted = sorted(near, key=lambda hit: len(hit.text))[:5]
-    assert [hit.id for hit in found] == [hit.id for hit in wanted]
-    assert found.scored_by == "cross"
-    assert found[0].cosine == wanted[0].cosine
+    assert [hit.id for hit in actual] == [hit.id for hit in wanted]
+    assert actual.scored_by == "cross"
+    assert actual[0].cosine == wanted[0].cosine
     many = filled.search_many(["a man", "the rain"], 5, rerank=Shortest(), candidates=20)
-    assert many[0].hits == found.hits
+    assert many[0].hits == actual.hits
 
 
 def test_many_queries_are_answered_as_one_by_one(filled):
@@ -337,11 +337,11 @@ def test_stats_say_whose_vectors_they_are(filled, model):
     assert stats.to_json()["location"] == filled.location
 
 
-def test_get_keeps_the_order_asked(filled):
+def test_get_keeps_the_requested_order(filled):
     assert [document.id for document in filled.get(["d07", "nobody", "d03"])] == ["d07", "d03"]
 
 
-def test_a_closed_index_says_so(model):
+def test_a_closed_index_raises_an_error(model):
     index = open_index(":memory:", model)
     index.close()
     index.close()
@@ -349,7 +349,7 @@ def test_a_closed_index_says_so(model):
         index.search("cat")
 
 
-def test_threads_write_and_read_at_once(index):
+def test_threads_write_and_read_concurrently(index):
     started = threading.Barrier(4)
 
     def write(seed):
@@ -406,11 +406,11 @@ BAD_ADDS = {
 }
 
 
-@pytest.mark.parametrize("kind", ["memory"])  # all of it is said at the door, before any table is asked
-@pytest.mark.parametrize("given,said", BAD_ADDS.values(), ids=list(BAD_ADDS))
-def test_bad_documents_are_refused_and_nothing_changes(filled, given, said):
+@pytest.mark.parametrize("kind", ["memory"])  # refused before any table is used
+@pytest.mark.parametrize("given,message", BAD_ADDS.values(), ids=list(BAD_ADDS))
+def test_bad_documents_are_refused_and_nothing_changes(filled, given, message):
     version = filled.stats().version
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=message):
         filled.add(**given)
     nothing_changed(filled, version)
 
@@ -431,7 +431,7 @@ def test_a_bad_document_in_a_stream_says_what_was_written(index):
 
 @pytest.mark.parametrize("kind", ["memory"])
 @pytest.mark.parametrize(
-    "column,said",
+    "column,message",
     [
         ({"x": [float("nan"), 1.0]}, "takes finite numbers"),
         ({"x": ["a\0", "b"]}, "has a NUL"),
@@ -444,8 +444,8 @@ def test_a_bad_document_in_a_stream_says_what_was_written(index):
         ({"Year": [1, 2], "year": [1, 2]}, "differ in case only"),
     ],
 )
-def test_bad_new_fields_are_refused(index, column, said):
-    with pytest.raises(InputError, match=said):
+def test_bad_new_fields_are_refused(index, column, message):
+    with pytest.raises(InputError, match=message):
         index.add(["a", "b"], fields=column)
     assert (len(index), index.fields) == (0, {})
 
@@ -466,9 +466,9 @@ BAD_QUESTIONS = {
 
 
 @pytest.mark.parametrize("kind", ["memory"])
-@pytest.mark.parametrize("given,said", BAD_QUESTIONS.values(), ids=list(BAD_QUESTIONS))
-def test_bad_questions_are_refused(filled, given, said):
-    with pytest.raises(InputError, match=said):
+@pytest.mark.parametrize("given,message", BAD_QUESTIONS.values(), ids=list(BAD_QUESTIONS))
+def test_bad_questions_are_refused(filled, given, message):
+    with pytest.raises(InputError, match=message):
         filled.search(**given)
 
 
@@ -485,7 +485,7 @@ def test_lists_and_strings_are_not_mixed_up(filled):
         filled.delete(where={})
 
 
-def test_a_location_without_an_index_is_not_made_by_chance(model):
+def test_a_missing_index_is_not_created_by_accident(model):
     with pytest.raises(InputError, match="give a model, or dim for vectors only"):
         open_index(":memory:")
     with pytest.raises(InputError, match="no index at :memory:"):
@@ -555,7 +555,7 @@ def test_an_index_made_before_works_and_says_how_to_rebuild_its_words(model, tmp
             assert index.verify().ok
 
 
-def test_stemming_is_asked_for_when_an_index_is_made(model, tmp_path):
+def test_stemming_is_chosen_when_an_index_is_created(model, tmp_path):
     pytest.importorskip("lance")
     pytest.importorskip("Stemmer", reason="needs the extra stemming")
     with open_index(tmp_path / "notes", model, options=ONE, stemming="english", durable=False):
@@ -570,7 +570,7 @@ def test_stemming_is_asked_for_when_an_index_is_made(model, tmp_path):
 # Lists and times.
 
 
-def test_lists_and_times_are_inferred_kept_and_asked(index):
+def test_lists_and_times_are_inferred_stored_and_queried(index):
     zone = timezone(timedelta(hours=2))
     index.add(
         TEXTS[:4],
@@ -612,7 +612,7 @@ def test_lists_and_times_are_inferred_kept_and_asked(index):
 
 
 @pytest.mark.parametrize(
-    ("values", "said"),
+    ("values", "message"),
     [
         ([["x", 1]], "several types: ints, texts"),
         ([["x"], "x"], "several types: text, texts"),
@@ -627,8 +627,8 @@ def test_lists_and_times_are_inferred_kept_and_asked(index):
         ([date(2024, 1, 1), 3], "several types: date, int"),
     ],
 )
-def test_a_field_refuses_what_no_list_holds(index, values, said):
-    with pytest.raises(InputError, match=re.escape(said)):
+def test_a_field_refuses_what_no_list_holds(index, values, message):
+    with pytest.raises(InputError, match=re.escape(message)):
         index.add(TEXTS[: len(values)], fields={"x": values})
     assert len(index) == 0
 
@@ -656,30 +656,30 @@ def test_pages_of_any_size_give_every_document_once(model, tmp_path, steps):
                 pages = [index.search(query, k=size, offset=start, **steps) for start in range(0, 120, size)]
                 paged = [hit.id for page in pages for hit in page][:120]
                 assert len(set(paged)) == 120
-                if size != 7:  # the last page of seven ends behind the 120th
+                if size != 7:  # the last page of seven ends after the 120th
                     assert set(paged) == set(every)
                 for page in pages:
                     assert [hit.score for hit in page] == sorted((hit.score for hit in page), reverse=True)
 
 
 @pytest.mark.parametrize("recall", [0, 1.5, "high", True])
-def test_a_recall_that_is_none_is_refused(filled, recall):
+def test_an_invalid_recall_is_refused(filled, recall):
     with pytest.raises(InputError, match="recall is a number above 0 and at most 1"):
         filled.search("man", recall=recall)
 
 
 def test_short_queries_are_searched_more_widely(filled, monkeypatch):
-    table, asked = filled._open().table, []
+    table, calls = filled._open().table, []
     nearest = type(table).nearest
 
     def watched(self, queries, k, **options):
-        asked.append((len(queries), options["far"], options["recall"]))
+        calls.append((len(queries), options["far"], options["recall"]))
         return nearest(self, queries, k, **options)
 
     monkeypatch.setattr(type(table), "nearest", watched)
-    found = filled.search_many(["man", "a man is playing a guitar", "blue sky"], recall=0.99)
-    assert asked == [(1, False, 0.99), (2, True, 0.99)]
-    assert [hit.id for hit in found[1]] == [hit.id for hit in filled.search("a man is playing a guitar")]
+    actual = filled.search_many(["man", "a man is playing a guitar", "blue sky"], recall=0.99)
+    assert calls == [(1, False, 0.99), (2, True, 0.99)]
+    assert [hit.id for hit in actual[1]] == [hit.id for hit in filled.search("a man is playing a guitar")]
 
 
 def test_a_sample_does_not_keep_the_blocks_of_a_scan_in_memory(model):
@@ -705,4 +705,4 @@ def test_a_sample_does_not_keep_the_blocks_of_a_scan_in_memory(model):
     walked = verify._walk(replace(index._state, table=Watched()), 50)
     assert len(walked.sample) == 50
     assert len(alive) > 10
-    assert max(alive) <= 1  # the one that the walk has at hand
+    assert max(alive) <= 1  # the block that the scan is at

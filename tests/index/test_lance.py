@@ -1,4 +1,4 @@
-"""The table on Lance: the contract of all tables, and what is its own."""
+"""The table on Lance: the contract of all tables, and tests of its own."""
 
 import json
 
@@ -39,7 +39,7 @@ class TestLanceWithLists(TableContract):
 
 
 def test_a_commit_while_an_index_is_opened_is_not_taken_back(tmp_path, monkeypatch):
-    """It was: the opened handle took the newer version for one that cannot be read, and restored its own."""
+    """Regression: the opened handle treated the newer version as unreadable and restored its own."""
     first = LanceStore(tmp_path / "notes").create(Header(DIM, {}, {}))
     read_view = recovery.read_view
 

@@ -1,4 +1,4 @@
-"""What is built for search beside a table: kept, loaded, carried along, and never trusted."""
+"""What is built for search next to a table: saved, loaded, updated, and never trusted."""
 
 import os
 import shutil
@@ -58,7 +58,7 @@ def opened(folder, *, create=False, read_only=False):
 @pytest.fixture
 def no_build(monkeypatch):
     def refuse(vectors):
-        raise AssertionError("built anew")
+        raise AssertionError("built again")
 
     monkeypatch.setattr(cache, "build", refuse)
 
@@ -86,15 +86,15 @@ def test_lists_are_loaded_and_not_built_again(folder, no_build):
     assert recall(table, names(0, ROWS), Compare("group", "=", 7)) >= 0.98
 
 
-def test_a_search_that_only_reads_keeps_what_it_built(folder, monkeypatch):
-    """Every `gemel index search` is such a process: each would build anew."""
+def test_a_read_only_search_saves_what_it_built(folder, monkeypatch):
+    """Every `gemel index search` is such a process: each would build the lists again."""
     shutil.rmtree(folder / "cache")
     assert recall(opened(folder, read_only=True), names(0, ROWS)) >= 0.98
-    monkeypatch.setattr(cache, "build", lambda _: pytest.fail("built anew"))
+    monkeypatch.setattr(cache, "build", lambda _: pytest.fail("built again"))
     assert recall(opened(folder, read_only=True), names(0, ROWS)) >= 0.98
 
 
-def test_a_search_that_only_reads_needs_no_place_for_a_cache(folder, monkeypatch):
+def test_a_read_only_search_works_without_a_writable_cache(folder, monkeypatch):
     def refused(*_):
         raise PermissionError(13, "Permission denied")
 
@@ -106,17 +106,17 @@ def test_a_search_that_only_reads_needs_no_place_for_a_cache(folder, monkeypatch
 
 @pytest.mark.parametrize("left", [0, 0.99])
 @pytest.mark.parametrize("file", ["stamps.npy", "vectors.f32", "texts.arrow", "lists.faiss", "about.json"])
-def test_a_damaged_cache_is_built_anew(folder, file, left):
+def test_a_damaged_cache_is_rebuilt(folder, file, left):
     path = next((folder / "cache").glob(f"rows-1-*/{file}"))
     os.truncate(path, int(path.stat().st_size * left))
     table = opened(folder)
     assert recall(table, names(0, ROWS)) >= 0.98
-    found = table.nearest(QUERIES, 3)[0]
-    assert list(found.text) == list(table.get(found.id).text)
+    result = table.nearest(QUERIES, 3)[0]
+    assert list(result.text) == list(table.get(result.id).text)
     assert len(list((folder / "cache").glob("rows-1-*"))) == 1  # the damaged one is gone
 
 
-def test_a_cache_with_other_bytes_is_built_anew(folder):
+def test_a_cache_with_changed_bytes_is_rebuilt(folder):
     path = next((folder / "cache").glob("rows-1-*/vectors.f32"))
     path.write_bytes(bytes(path.stat().st_size))
     assert recall(opened(folder), names(0, ROWS)) >= 0.98
@@ -147,7 +147,7 @@ def test_writes_compaction_and_other_processes_carry_the_lists_along(folder, no_
     rows = names(20, ROWS + 30)
     assert recall(table, rows) >= 0.98
     assert table.stats().unindexed == 50
-    for number in range(3):  # the fragments are merged: the same passages in other places
+    for number in range(3):  # the fragments are merged: the same passages at other positions
         other.write(some(ROWS + 30 + number, ROWS + 31 + number), replace=False)
     dataset = table._versions.newest().dataset
     dataset.optimize.compact_files()
@@ -157,7 +157,7 @@ def test_writes_compaction_and_other_processes_carry_the_lists_along(folder, no_
     assert table.nearest(-VECTORS[50:51], 1)[0].id == ["doc-0050"]
 
 
-def test_a_table_that_has_grown_is_built_anew(folder):
+def test_the_lists_of_a_grown_table_are_rebuilt(folder):
     table = opened(folder)
     assert table.stats().unindexed == 0
     table.write(some(ROWS, 2 * ROWS), replace=False)
@@ -171,11 +171,11 @@ def test_many_new_passages_are_put_into_the_lists(folder, no_build, monkeypatch)
 
     monkeypatch.setattr(snapshot, "_TAIL", 50)
     table = opened(folder)
-    held = table.nearest(QUERIES[:1], 5)[0]
+    open_rows = table.nearest(QUERIES[:1], 5)[0]
     table.write(some(ROWS, ROWS + 200), replace=False)
     assert recall(table, names(0, ROWS + 200)) >= 0.98
     assert table.stats().unindexed == 0
-    assert len(held.id) == 5
+    assert len(open_rows.id) == 5
 
 
 def test_threads_search_while_lists_are_built(folder):
@@ -184,9 +184,9 @@ def test_threads_search_while_lists_are_built(folder):
 
     def ask():
         for _ in range(20):
-            found = table.nearest(VECTORS[100:101], 1)[0]
-            if list(found.id) != ["doc-0100"]:
-                wrong.append(found.id)
+            result = table.nearest(VECTORS[100:101], 1)[0]
+            if list(result.id) != ["doc-0100"]:
+                wrong.append(result.id)
 
     threads = [threading.Thread(target=ask) for _ in range(3)]
     for thread in threads:
@@ -255,10 +255,10 @@ def test_lists_are_built_of_few_rows_and_odd_widths():
     assert set(built.search(vectors[:1], 40, None).slots[0]) - {-1} == set(range(40))
 
 
-# A store with an address: what a bucket is, played by a folder.
+# A store with a URL, as a bucket has; here it is a folder.
 
 
-def test_a_place_with_an_address_works_without_locks(tmp_path):
+def test_a_location_with_a_url_works_without_locks(tmp_path):
     url = f"file://{tmp_path}/bucket/notes"
     assert not LanceStore(url).exists()
     table = LanceStore(url).create(Header(DIM, {"group": "int"}, {"model": "a"}))

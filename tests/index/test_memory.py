@@ -1,4 +1,4 @@
-"""The table in memory, which the others are held to, under the contract."""
+"""The contract for the table in memory, which is the reference for the others."""
 
 import pytest
 

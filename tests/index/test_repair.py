@@ -1,4 +1,4 @@
-"""An index whose files are lost or damaged: nothing is thrown away unasked, errors say what to do, repair does it."""
+"""An index whose files are lost or damaged: nothing is deleted unrequested, errors say what to do, repair works."""
 
 import json
 import os
@@ -97,7 +97,7 @@ def test_a_lost_pointer_is_refused_and_repaired(folder, damage):
     assert gemel.repair_index(folder).actions == ()
 
 
-def test_of_several_tables_the_user_chooses_one_and_none_is_deleted(folder):
+def test_the_user_chooses_one_of_several_tables_and_none_is_deleted(folder):
     shutil.copytree(folder / "rows-1.lance", folder / "rows-2.lance")
     (folder / "index.json").unlink()
     with pytest.raises(InputError, match=r"rows-1.lance: 497 passages of no model.*rows-2.lance.*--table"):
@@ -123,12 +123,12 @@ def test_a_table_that_another_process_filled_since_the_first_look_is_opened(fold
     assert LanceStore(folder).exists()
 
 
-def test_repair_of_nothing_says_so(tmp_path):
+def test_repair_without_an_index_is_an_error(tmp_path):
     with pytest.raises(InputError, match="no index at"):
         gemel.repair_index(tmp_path / "nothing")
 
 
-def test_a_table_without_its_header_asks_for_the_model(tmp_path, saved_model):
+def test_a_table_without_its_header_requires_the_model(tmp_path, saved_model):
     folder = tmp_path / "notes"
     with gemel.open_index(folder, saved_model) as index:
         index.add(["one", "two"], ids=["1", "2"])
@@ -215,7 +215,7 @@ def test_bytes_that_cannot_be_decoded_are_an_error_that_says_what_to_do(folder):
     assert set(names(100, 500)) <= set(ids(opened(folder)))
 
 
-def test_flipped_deletions_are_no_raw_error(folder):
+def test_damaged_deletion_files_raise_an_error_of_gemel(folder):
     for path in (folder / "rows-1.lance" / "_deletions").iterdir():
         content = bytearray(path.read_bytes())
         for n in range(0, len(content) - 8, 5):
@@ -267,13 +267,13 @@ def zero(path):
 
 
 @pytest.mark.parametrize("damage", [lose, halve, zero])
-def test_a_damaged_index_of_words_is_seen_and_healed(folder, damage):
+def test_a_damaged_index_of_words_is_detected_and_rebuilt(folder, damage):
     for path in word_files(folder):
         damage(path)
     with gemel.open_index(folder, read_only=True) as index:
-        found = index.verify()
-        assert not found.ok
-        assert [check.name for check in found.checks if not check.ok] == ["structures"]
+        result = index.verify()
+        assert not result.ok
+        assert [check.name for check in result.checks if not check.ok] == ["structures"]
     reader = opened(folder, read_only=True)
     with pytest.warns(RecoveredWarning, match=r"counted in memory.*gemel index compact"):
         assert list(reader.by_words("number250", 5).id) == ["d0250"]
@@ -298,7 +298,7 @@ def test_compact_and_repair_build_the_index_of_words_again(folder, care):
 
 
 @pytest.mark.parametrize("file", ["stamps.npy", "vectors.f32", "texts.arrow", "lists.faiss"])
-def test_a_flipped_bit_in_the_cache_is_seen_and_the_cache_built_again(folder, file):
+def test_a_flipped_bit_in_the_cache_is_detected_and_the_cache_rebuilt(folder, file):
     path = next((folder / "cache").glob(f"rows-1-*/{file}"))
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
@@ -312,9 +312,9 @@ def test_a_flipped_bit_in_the_cache_is_seen_and_the_cache_built_again(folder, fi
     assert not path.exists()
 
 
-def test_a_cache_is_read_whole_once_only(folder, monkeypatch):
+def test_a_cache_is_fully_verified_only_once(folder, monkeypatch):
     from gemel.index.lance import cache
 
-    opened(folder).nearest(VECTORS[:1], 1)  # the folder was copied: its files are others
+    opened(folder).nearest(VECTORS[:1], 1)  # the folder was copied: its files are different ones
     monkeypatch.setattr(cache, "_sha256", lambda path: pytest.fail(f"{path} read again"))
     opened(folder).nearest(VECTORS[:1], 1)

@@ -1,4 +1,4 @@
-"""An index in a bucket, on a real S3 store of several processes: the contract, writers at once, a server that dies."""
+"""An index in a bucket, on a real S3 store of several processes: the contract, concurrent writers, a killed server."""
 
 import functools
 import itertools
@@ -71,29 +71,29 @@ def store(cluster):
 
 
 QUICK = {
-    "test_what_was_written_is_read_back",
+    "test_written_rows_are_read_back",
     "test_an_id_that_is_there_is_refused_and_nothing_is_written",
     "test_replacing_drops_the_old_parts",
     "test_deleted_documents_are_gone",
     "test_fields_can_be_added",
     "test_the_nearest_are_those_of_brute_force",
-    "test_words_find_what_holds_them",
+    "test_words_find_the_texts_that_contain_them",
     "test_threads_lose_nothing",
     "test_a_table_of_a_newer_format_is_refused",
     "test_the_next_table_is_invisible_until_the_switch",
-    "test_a_next_table_is_gone_on_with_if_it_is_the_same",
+    "test_a_next_table_is_resumed_if_it_is_the_same",
 }
 
 
 @needs_server
 class TestS3(TableContract):
-    """The laws that a store could break; with `-m slow` the others too."""
+    """The tests of the contract that a store could fail; the others with `-m slow`."""
 
 
-def later(law):
-    @functools.wraps(law)
+def later(test):
+    @functools.wraps(test)
     def same(*arguments, **named):
-        return law(*arguments, **named)
+        return test(*arguments, **named)
 
     return pytest.mark.slow(same)
 
@@ -131,7 +131,7 @@ def finished(process):
 
 
 @needs_server
-def test_two_writers_and_a_deleter_at_once_lose_nothing(store):
+def test_two_writers_and_a_deleter_lose_nothing(store):
     table = store.handle().create(Header(DIM, {}, {}))
     table.write(rows_of([f"old-{n:03}" for n in range(40)]), replace=False)
     writers = [child("write", store.url, name, 8) for name in ("a", "b")]
@@ -144,7 +144,7 @@ def test_two_writers_and_a_deleter_at_once_lose_nothing(store):
 
 
 @needs_server
-def test_of_writers_that_add_the_same_document_one_wins(store):
+def test_one_of_several_writers_of_the_same_document_wins(store):
     store.handle().create(Header(DIM, {}, {}))
     contenders = [child("contend", store.url, name, 8) for name in ("a", "b")]
     won = [name for process in contenders for name in finished(process)]
@@ -153,7 +153,7 @@ def test_of_writers_that_add_the_same_document_one_wins(store):
 
 
 @needs_server
-def test_of_two_that_create_one_wins(store):
+def test_one_of_two_concurrent_creators_wins(store):
     results = []
 
     def create():
@@ -173,7 +173,7 @@ def test_of_two_that_create_one_wins(store):
 
 
 @needs_server
-def test_a_writer_that_is_late_for_a_switch_is_refused(store):
+def test_a_write_after_a_switch_is_refused(store):
     """Rows that were prepared before the switch do not reach the old table after it."""
     old = store.handle().create(Header(DIM, {}, {"model": "old"}))
     old.write(rows_of(["a"]), replace=False)
@@ -199,7 +199,7 @@ def refusal(table):
 
 
 @needs_server
-def test_who_holds_an_index_and_dies_keeps_nobody_out_for_ever(store, monkeypatch):
+def test_the_lock_of_a_dead_process_expires(store, monkeypatch):
     table = store.handle().create(Header(DIM, {}, {}))
     dead = store.handle()
     dead.writing().__enter__()
@@ -234,7 +234,7 @@ def test_a_volume_server_dies_and_nothing_acknowledged_is_lost(store, cluster):
         first = writer.stdout.readline().strip()  # of a write during the outage: done, or refused
         assert set(acknowledged) <= {
             each[0] for each in everything(table)
-        }  # reads go on, from the other server
+        }  # reads continue from the other server
     finally:
         cluster.start_volume(1)
     until(cluster.volumes_writable)
@@ -251,16 +251,16 @@ def test_a_volume_server_dies_and_nothing_acknowledged_is_lost(store, cluster):
 
 
 @needs_server
-def test_what_was_built_for_search_is_kept_on_this_machine(cluster):
+def test_the_cache_for_search_is_stored_on_this_machine(cluster):
     store = S3Case(cluster, large=200)
     table = store.handle().create(Header(DIM, {}, {}))
     vectors = some_vectors(300)
     table.write(rows_of([f"d{n:03}" for n in range(300)], vectors=vectors), replace=False)
-    found = table.nearest(vectors[:1], 3)[0]
+    result = table.nearest(vectors[:1], 3)[0]
     kept = Bucket(store.url).cache
     assert [path.name for path in kept.iterdir()], "nothing was kept"
     again = store.handle().open()
-    assert again.nearest(vectors[:1], 3)[0].id == found.id
+    assert again.nearest(vectors[:1], 3)[0].id == result.id
     assert again.stats().layout != "exact"
 
 
@@ -286,8 +286,8 @@ def test_other_locations_are_refused(location):
 
 def test_the_environment_says_where_the_server_is():
     assert storage_options("s3://b/p", {}) == {}
-    asked = {"AWS_ENDPOINT_URL": "http://h:1", "AWS_SECRET_ACCESS_KEY": "s", "AWS_REGION": "eu-1"}
-    assert storage_options("s3://b/p", asked) == {
+    settings = {"AWS_ENDPOINT_URL": "http://h:1", "AWS_SECRET_ACCESS_KEY": "s", "AWS_REGION": "eu-1"}
+    assert storage_options("s3://b/p", settings) == {
         "aws_endpoint": "http://h:1",
         "allow_http": "true",
         "aws_region": "eu-1",
@@ -299,21 +299,23 @@ def test_the_environment_says_where_the_server_is():
 def test_wrong_keys_a_missing_bucket_and_no_server_are_named_without_secrets(store, monkeypatch, caplog):
     caplog.set_level(logging.DEBUG)
     store.handle().create(Header(DIM, {}, {}))
-    said = []
+    messages = []
     with pytest.raises(WorkError, match="keys and the bucket") as caught:
         LanceStore("s3://nobodys-bucket/notes").exists()
-    said.append(str(caught.value))
+    messages.append(str(caught.value))
     with monkeypatch.context() as changed:
         changed.setenv("AWS_SECRET_ACCESS_KEY", "wrong-secret-32")
         with pytest.raises(WorkError, match="keys") as caught:
             store.handle().open()
-        said.append(str(caught.value))
+        messages.append(str(caught.value))
     with monkeypatch.context() as changed:
         changed.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
         with pytest.raises(WorkError, match="AWS_ENDPOINT_URL") as caught:
             store.handle().open()
-        said.append(str(caught.value))
-    assert not any(secret in text for text in [*said, caplog.text] for secret in (SECRET, "wrong-secret-32"))
+        messages.append(str(caught.value))
+    assert not any(
+        secret in text for text in [*messages, caplog.text] for secret in (SECRET, "wrong-secret-32")
+    )
 
 
 @needs_server

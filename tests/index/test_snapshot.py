@@ -1,4 +1,4 @@
-"""The snapshot that lets a process answer without Lance: used only where the table is as it was, and never trusted."""
+"""The snapshot that lets a process answer without Lance: used only if the table is unchanged, and never trusted."""
 
 import json
 import os
@@ -94,14 +94,14 @@ def test_answers_are_those_of_the_table(folder, request):
     assert answers(opened(folder, read_only=True)) == expected
 
 
-def test_what_is_not_in_it_is_read_from_the_table(folder):
+def test_data_outside_of_the_snapshot_is_read_from_the_table(folder):
     table = opened(folder)
     assert [each[0] for each in everything(table)] == names(3, ROWS)
     assert list(table.get(["doc-0007"]).text) == list(table.nearest(VECTORS[7:8], 1)[0].text)
     assert table.count().documents == ROWS - 3
 
 
-def test_writes_of_others_are_seen_by_who_began_with_it(folder):
+def test_a_reader_that_started_from_a_snapshot_sees_later_writes(folder):
     table, other = opened(folder), opened(folder)
     assert list(table.nearest(VECTORS[9:10], 1)[0].id) == ["doc-0009"]
     other.delete(["doc-0009"])
@@ -195,7 +195,7 @@ def test_the_first_answer_of_a_process_needs_neither_lance_nor_pandas(tmp_path):
         f"print(index.search([0.0] * 5 + [1.0] + [0.0] * {DIM - 6}, 1)[0].id)\n"
         f"print(len(index.search_many([[1.0] * {DIM}] * 9, 8)))\n"  # more cells than are read one by one
         "print(sorted({'lance', 'pandas', 'torch'} & set(sys.modules)))\n"
-        "import pandas, pyarrow\n"  # which works as if nothing had been there
+        "import pandas, pyarrow\n"  # which works as if there had been no snapshot
         "print(pyarrow.array(pandas.Series([1.0, None])).null_count)\n"
     )
     pytest.importorskip("pandas")

@@ -1,4 +1,4 @@
-"""Conditions: what is read, what it means, what is refused; and the same in the languages of the tables."""
+"""Conditions: parsing, meaning, errors; and the same in the languages of the tables."""
 
 import re
 from datetime import UTC, date, datetime, timedelta, timezone
@@ -20,11 +20,10 @@ from gemel.index.where import (
     links,
     matches,
     pushed,
-    show,
     truth,
 )
 from gemel.index.where_parse import parse_where
-from where_strategies import CONDITIONS, ROWS
+from where_strategies import CONDITIONS, ROWS, show
 
 FIELDS = {
     "lang": "text",
@@ -103,9 +102,9 @@ def parse(where, fields=FIELDS):
     ],
 )
 def test_strings_are_read(where, tree):
-    found = parse(where)
-    assert found == tree
-    assert show(found) == show(tree)  # 1 == 1.0 == True, but they are not shown alike
+    result = parse(where)
+    assert result == tree
+    assert show(result) == show(tree)  # 1 == 1.0 == True, but they are not shown alike
 
 
 @pytest.mark.parametrize(
@@ -133,7 +132,7 @@ def test_dictionaries_are_read(where, string):
     assert show(parse(where)) == show(parse(string))
 
 
-def test_nothing_is_no_condition_and_a_tree_is_one():
+def test_none_is_no_condition_and_a_tree_is_accepted():
     assert parse(None) is None
     assert parse(Both(EN, Not(IsNull("year")))) == Both(EN, Not(IsNull("year")))
     assert show(parse(Compare("price", "=", 2))) == "price = 2.0"
@@ -236,7 +235,7 @@ def nested(levels):
         (" or ".join(["y=1"] * 1001), "1,001 comparisons, at most 1,000"),
     ],
 )
-def test_what_costs_too_much_is_refused(where, message):
+def test_conditions_that_cost_too_much_are_refused(where, message):
     with pytest.raises(InputError) as error:
         parse(where)
     assert message in str(error.value)
@@ -248,11 +247,11 @@ def test_trees_too_deep_to_walk_are_refused():
         deep = Both(deep, EN)
     with pytest.raises(InputError, match="more than 300 levels"):
         parse(deep)
-    while isinstance(deep, Both):  # taken apart by hand: Python frees such a tree call by call
+    while isinstance(deep, Both):  # freed step by step: Python frees such a tree recursively
         deep = deep.left
 
 
-def test_what_is_allowed_is_allowed():
+def test_conditions_within_the_limits_are_accepted():
     assert parse("(" * 50 + "lang = 'en'" + ")" * 50) == EN
     assert truth(parse("not " * 50 + "lang = 'en'"), {"lang": "en"}) is True
     assert parse(nested(50)) is not None
@@ -307,7 +306,7 @@ def test_a_chain_is_flat_and_its_links_come_back():
 
 @settings(max_examples=100, deadline=None)
 @given(CONDITIONS)
-def test_what_is_shown_is_read_as_the_same(condition):
+def test_the_text_of_a_condition_parses_to_the_same_condition(condition):
     again = parse(show(condition))
     assert again == condition
     assert show(again) == show(condition)
@@ -328,13 +327,13 @@ def test_any_string_is_read_or_refused_as_input(where):
 
 @settings(max_examples=100, deadline=None)
 @given(CONDITIONS, ROWS)
-def test_a_pushed_not_changes_no_truth(condition, row):
+def test_pushing_not_inward_does_not_change_the_result(condition, row):
     assert truth(pushed(condition), row) is truth(condition, row)
     assert truth(pushed(condition, negated=True), row) is truth(Not(condition), row)
 
 
 @pytest.mark.parametrize(
-    ("where", "said"),
+    ("where", "expected_message"),
     [
         ("tags = 'new'", "tags is a list of text: write tags contains 'new', or tags is null"),
         ("tags in ('new')", "write tags contains 'new'"),
@@ -350,6 +349,6 @@ def test_a_pushed_not_changes_no_truth(condition, row):
         ({"at": datetime.max.replace(tzinfo=timezone(timedelta(hours=-5)))}, "after 9999"),
     ],
 )
-def test_lists_and_times_are_refused_with_the_way_to_write_them(where, said):
-    with pytest.raises(InputError, match=re.escape(said)):
+def test_wrong_lists_and_times_are_refused_with_the_correct_syntax(where, expected_message):
+    with pytest.raises(InputError, match=re.escape(expected_message)):
         parse(where)

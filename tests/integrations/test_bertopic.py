@@ -18,7 +18,7 @@ TEXTS = [
     for what in ("in the rain", "on a sofa")
 ]
 
-# bertopic and its dependencies warn of things that are not ours
+# bertopic and its dependencies warn about their own code
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
@@ -52,7 +52,7 @@ def test_bertopic_takes_the_backend_as_it_is(backend_class, model):
     assert select_backend(backend) is backend
 
 
-def test_topics_are_found_and_asked_for(backend_class, model, tmp_path):
+def test_topics_are_found_and_queried(backend_class, model, tmp_path):
     from bertopic import BERTopic
     from sklearn.cluster import KMeans
     from sklearn.decomposition import PCA
@@ -65,15 +65,15 @@ def test_topics_are_found_and_asked_for(backend_class, model, tmp_path):
     )
     groups = {frozenset(np.flatnonzero(np.array(numbers) == topic)) for topic in set(numbers)}
     assert groups == {frozenset(np.flatnonzero(expected.labels_ == label)) for label in (0, 1)}
-    found, scores = topics.find_topics("a woman", top_n=1)
-    assert found[0] in numbers
+    result, scores = topics.find_topics("a woman", top_n=1)
+    assert result[0] in numbers
     assert -1 <= scores[0] <= 1.001
     topics.save(tmp_path / "topics", serialization="safetensors")
     again = BERTopic.load(tmp_path / "topics", embedding_model=backend_class(model))
-    assert again.find_topics("a woman", top_n=1)[0] == found
+    assert again.find_topics("a woman", top_n=1)[0] == result
 
 
-def test_what_cannot_be_encoded_is_refused_at_once(backend_class, model):
+def test_a_wrong_model_or_option_is_refused(backend_class, model):
     with pytest.raises(InputError, match="model must be a loaded model, got 'minilm'"):
         backend_class("minilm")
     with pytest.raises(InputError, match="unknown option 'batch'"):

@@ -58,7 +58,7 @@ def test_batch_size_and_progress_change_no_bit(model, vectors):
         model.encode(TEXTS, batch_size=0)
 
 
-def test_tensors_come_when_they_are_asked_for(model, vectors, torch):
+def test_tensors_are_returned_if_requested(model, vectors, torch):
     whole = model.encode(TEXTS, convert_to_tensor=True)
     assert isinstance(whole, torch.Tensor)
     assert np.array_equal(whole.numpy(), vectors)
@@ -75,9 +75,9 @@ def test_without_torch_a_tensor_is_a_missing_extra(model, monkeypatch):
 
 
 def test_token_vectors_are_a_list_of_arrays_of_the_tokens(model):
-    found = model.encode(TEXTS[:2], output_value="token_embeddings")
-    assert [each.shape for each in found] == [(7, 32), (8, 32)]
-    assert np.array_equal(model.encode(TEXTS[0], output_value="token_embeddings"), found[0])
+    result = model.encode(TEXTS[:2], output_value="token_embeddings")
+    assert [each.shape for each in result] == [(7, 32), (8, 32)]
+    assert np.array_equal(model.encode(TEXTS[0], output_value="token_embeddings"), result[0])
     with pytest.raises(InputError, match="tokens"):
         model.encode(TEXTS, output_value=None)
 
@@ -227,7 +227,7 @@ def test_a_gemel_model_can_be_used_as_it_is(folder, vectors):
     assert "tiny" in repr(model)
 
 
-# what is not here
+# what is not supported
 
 
 def test_the_device_stays(model):
@@ -258,19 +258,19 @@ def test_backends_are_engines(folder, vectors):
         ("sparkle", 1, "unknown argument"),
     ],
 )
-def test_other_ways_to_load_are_refused_with_ours(folder, name, value, way):
+def test_other_ways_to_load_are_refused_with_the_gemel_alternative(folder, name, value, way):
     with pytest.raises(InputError, match=way):
         SentenceTransformer(folder, **{name: value})
 
 
-def test_a_model_put_together_from_modules_is_refused_with_our_way():
+def test_a_model_built_from_modules_is_refused_with_the_gemel_alternative():
     with pytest.raises(InputError, match=r"modules is not supported.*gemel\.train"):
         SentenceTransformer(modules=[object()])
     with pytest.raises(InputError, match="the name or the folder of a model, got none"):
         SentenceTransformer()
 
 
-def test_arguments_at_their_defaults_are_let_through(folder):
+def test_arguments_at_their_defaults_are_accepted(folder):
     assert SentenceTransformer(folder, trust_remote_code=False, token=None).encode("hello").shape == (32,)
 
 
@@ -283,7 +283,7 @@ def test_arguments_at_their_defaults_are_let_through(folder):
         ("nonsense", "has no"),
     ],
 )
-def test_a_missing_method_is_an_attribute_error_that_says_our_way(model, name, way):
+def test_a_missing_method_is_an_attribute_error_with_the_gemel_alternative(model, name, way):
     assert not hasattr(model, name)
     with pytest.raises(AttributeError, match=way):
         getattr(model, name)
@@ -318,9 +318,9 @@ def test_scores_of_util_are_those_of_the_names():
 
 def test_semantic_search_gives_a_list_of_dicts_for_each_query():
     corpus = np.eye(3, dtype=np.float32)
-    found = util.semantic_search(np.array([[0.0, 2.0, 1.0]]), corpus, top_k=2)
-    assert [[hit["corpus_id"] for hit in hits] for hits in found] == [[1, 2]]
-    assert found[0][0]["score"] == pytest.approx(2 / np.sqrt(5))
+    result = util.semantic_search(np.array([[0.0, 2.0, 1.0]]), corpus, top_k=2)
+    assert [[hit["corpus_id"] for hit in hits] for hits in result] == [[1, 2]]
+    assert result[0][0]["score"] == pytest.approx(2 / np.sqrt(5))
     assert len(util.semantic_search(corpus[0], corpus)[0]) == 3
     by_dot = util.semantic_search(np.array([0.0, 2.0, 1.0]), corpus, top_k=1, score_function=util.dot_score)
     assert by_dot == [[{"corpus_id": 1, "score": 2.0}]]
@@ -329,26 +329,26 @@ def test_semantic_search_gives_a_list_of_dicts_for_each_query():
 
 
 def test_paraphrase_mining_gives_every_pair_once_best_first(model):
-    found = util.paraphrase_mining(model, TEXTS)
-    assert [found[i][0] for i in range(6)] == sorted((score for score, _, _ in found), reverse=True)
-    assert {(i, j) for _, i, j in found} == {(i, j) for i in range(4) for j in range(i + 1, 4)}
-    assert util.paraphrase_mining(model, TEXTS, max_pairs=2) == found[:2]
+    result = util.paraphrase_mining(model, TEXTS)
+    assert [result[i][0] for i in range(6)] == sorted((score for score, _, _ in result), reverse=True)
+    assert {(i, j) for _, i, j in result} == {(i, j) for i in range(4) for j in range(i + 1, 4)}
+    assert util.paraphrase_mining(model, TEXTS, max_pairs=2) == result[:2]
     assert util.paraphrase_mining(model, TEXTS[:1]) == []
 
 
 def test_top_k_bounds_the_partners_of_a_text_not_of_its_partners():
     vectors = np.array([[1, 0], [1, 0.1], [1, 0.3]], dtype=np.float32)
-    found = util.paraphrase_mining_embeddings(vectors, top_k=1)
-    assert [pair[1:] for pair in found] == [[0, 1], [1, 2]]  # 2 is nearest to 1, though 1 has a nearer one
+    result = util.paraphrase_mining_embeddings(vectors, top_k=1)
+    assert [pair[1:] for pair in result] == [[0, 1], [1, 2]]  # 2 is nearest to 1, though 1 has a nearer one
 
 
-def test_many_equal_texts_are_still_pairs_of_two_different_places():
-    found = util.paraphrase_mining_embeddings(np.ones((6, 4)), top_k=2)
-    assert found
-    assert all(i < j for _, i, j in found)
+def test_many_equal_texts_are_still_pairs_of_two_different_positions():
+    result = util.paraphrase_mining_embeddings(np.ones((6, 4)), top_k=2)
+    assert result
+    assert all(i < j for _, i, j in result)
 
 
-def test_communities_are_lists_of_positions_with_the_centre_first():
+def test_communities_are_lists_of_positions_with_the_center_first():
     vectors = np.array([[0, 1], [1, 0], [1, 0.2], [1, -0.3], [0.05, 1]], dtype=np.float32)
     assert util.community_detection(vectors, threshold=0.9, min_community_size=2) == [[1, 2, 3], [0, 4]]
     assert util.community_detection(vectors, threshold=0.9, min_community_size=3) == [[1, 2, 3]]

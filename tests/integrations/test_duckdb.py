@@ -54,12 +54,12 @@ def test_search_in_sql_ranks_as_gemel_does(connection, model):
     connection.execute(
         "CREATE TABLE kept AS SELECT *, embed(body) AS vector FROM notes WHERE body IS NOT NULL"
     )
-    found = connection.execute(
+    result = connection.execute(
         "SELECT id, array_cosine_similarity(vector, embed('a dog')) AS score FROM kept ORDER BY score DESC"
     ).fetchall()
     hits = gemel.search(model.encode(["a dog"]), model.encode(TEXTS), k=3)
-    assert [row[0] for row in found] == hits.index[0].tolist()
-    assert [row[1] for row in found] == pytest.approx(hits.score[0].tolist(), abs=1e-6)
+    assert [row[0] for row in result] == hits.index[0].tolist()
+    assert [row[1] for row in result] == pytest.approx(hits.score[0].tolist(), abs=1e-6)
 
 
 def test_rows_come_in_blocks_and_a_text_of_the_query_is_encoded_once(connection):
@@ -74,7 +74,7 @@ def test_rows_come_in_blocks_and_a_text_of_the_query_is_encoded_once(connection)
     assert [call for call in encoder.calls if "query" in call] == [["query"]]
 
 
-def test_options_and_several_functions_stand_side_by_side(connection, model):
+def test_several_functions_with_options_can_be_registered(connection, model):
     register(connection, model, "short", dim=8)
     register(connection, model, "prompted", prompt="how ")
     short, prompted = connection.execute("SELECT short('a cat'), prompted('a cat')").fetchone()
@@ -98,7 +98,7 @@ def test_columns_of_encode_column_are_arrays_in_duckdb_and_come_back(connection,
         vectors_of(relation)
 
 
-def test_what_is_no_connection_is_refused(model):
+def test_an_object_that_is_not_a_connection_is_refused(model):
     with pytest.raises(InputError, match=r"connection is one of duckdb.connect\(\), got a str"):
         register("notes.db", model)
 

@@ -19,8 +19,8 @@ from sklearn.model_selection import cross_val_score  # noqa: E402
 from sklearn.utils.estimator_checks import check_estimator  # noqa: E402
 from sklearn.utils.validation import validate_data  # noqa: E402
 
-from gemel.sklearn import FewShotClassifier, few_shot  # noqa: E402
-from gemel.sklearn.few_shot import pairs_from_labels, probabilities  # noqa: E402
+import gemel.sklearn  # noqa: E402
+from gemel.sklearn import FewShotClassifier, pairs_from_labels  # noqa: E402
 
 MUSIC = ["a man is playing guitar", "a woman is playing the flute", "the man is playing", "guitar and flute"]
 MONEY = ["the stock market fell", "the market rose today", "stock rose sharply", "refund not received"]
@@ -36,7 +36,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def alone(folder):
-    """The head alone."""
+    """The head only, without tuning."""
     return FewShotClassifier(folder, tune=False, threads=1).fit(TEXTS, LABELS)
 
 
@@ -53,25 +53,25 @@ def test_every_two_texts_of_a_class_are_a_pair_and_as_many_are_drawn_across():
     labels = np.repeat([0, 1, 2], 4)
     pairs = pairs_from_labels(TEXTS, labels, partners=8, seed=0)
     where = dict(zip(TEXTS, labels, strict=True))
-    same = [where[left] == where[right] for left, right in zip(pairs.left, pairs.right, strict=True)]
-    assert [int(each) for each in same] == pairs.label
+    same = [where[left] == where[right] for left, right in zip(pairs["left"], pairs["right"], strict=True)]
+    assert [int(each) for each in same] == pairs["label"]
     assert sum(same) == 3 * 6
     assert len(same) == 2 * 3 * 6
-    assert len({frozenset(pair) for pair in zip(pairs.left, pairs.right, strict=True)}) == len(same)
+    assert len({frozenset(pair) for pair in zip(pairs["left"], pairs["right"], strict=True)}) == len(same)
 
 
 def test_large_classes_give_a_sample_that_follows_from_the_seed():
     texts = [f"text {number}" for number in range(40)]
     labels = np.repeat([0, 1], 20)
     pairs = pairs_from_labels(texts, labels, partners=4, seed=1)
-    assert sum(pairs.label) == 2 * 20 * 4 / 2
+    assert sum(pairs["label"]) == 2 * 20 * 4 / 2
     assert pairs == pairs_from_labels(texts, labels, partners=4, seed=1)
     assert pairs != pairs_from_labels(texts, labels, partners=4, seed=2)
 
 
 def test_equal_texts_are_never_a_pair():
     pairs = pairs_from_labels(["a", "a", "b", "b", "c"], np.array([0, 0, 0, 1, 1]), partners=8, seed=0)
-    assert all(left != right for left, right in zip(pairs.left, pairs.right, strict=True))
+    assert all(left != right for left, right in zip(pairs["left"], pairs["right"], strict=True))
     with pytest.raises(InputError, match="tune=False"):
         pairs_from_labels(["a", "b"], np.array([0, 1]), partners=8, seed=0)
 
@@ -88,11 +88,12 @@ def test_the_head_alone_learns_on_the_model_as_it_is(alone, folder):
 
 
 def test_probabilities_sum_to_1_and_name_the_same_class(alone):
-    found = alone.predict_proba(TEXTS)
-    assert found.shape == (12, 3)
-    assert np.allclose(found.sum(axis=1), 1)
-    assert np.array_equal(alone.classes_[found.argmax(axis=1)], alone.predict(TEXTS))
-    assert np.allclose(probabilities(alone.decision_function(TEXTS)), found)
+    result = alone.predict_proba(TEXTS)
+    assert result.shape == (12, 3)
+    assert np.allclose(result.sum(axis=1), 1)
+    assert np.array_equal(alone.classes_[result.argmax(axis=1)], alone.predict(TEXTS))
+    powers = np.exp(alone.decision_function(TEXTS))
+    assert np.allclose(powers / powers.sum(axis=1, keepdims=True), result)
 
 
 def test_the_head_is_scikit_learns_logistic_regression(alone, folder):
@@ -107,20 +108,20 @@ def test_the_head_is_scikit_learns_logistic_regression(alone, folder):
     assert np.allclose(two.decision_function(TEXTS), theirs.decision_function(vectors), atol=1e-5)
 
 
-def test_a_text_has_the_same_probabilities_in_any_company(alone):
+def test_a_text_has_the_same_probabilities_in_any_batch(alone):
     assert np.array_equal(alone.predict_proba(TEXTS[3:4])[0], alone.predict_proba(TEXTS)[3])
 
 
 def test_labels_may_be_numbers(folder):
-    found = FewShotClassifier(folder, tune=False).fit(TEXTS, [7] * 4 + [3] * 8)
-    assert found.classes_.tolist() == [3, 7]
-    assert found.predict(MUSIC[:1]).tolist() == [7]
+    result = FewShotClassifier(folder, tune=False).fit(TEXTS, [7] * 4 + [3] * 8)
+    assert result.classes_.tolist() == [3, 7]
+    assert result.predict(MUSIC[:1]).tolist() == [7]
 
 
 # tuning
 
 
-def test_tuning_brings_a_class_together(tuned, folder):
+def test_tuning_brings_texts_of_a_class_closer_together(tuned, folder):
     def inside(model):
         vectors = gemel.load(model).encode(TEXTS)
         table = vectors @ vectors.T
@@ -157,7 +158,7 @@ def test_a_second_fit_forgets_the_first_model(folder):
     assert pickle.loads(pickle.dumps(twice)).predict(MUSIC[:1]).tolist() == ["music"]
 
 
-def test_a_tuned_model_can_have_a_place_of_its_own(folder, tmp_path):
+def test_a_tuned_model_can_be_saved_to_a_given_folder(folder, tmp_path):
     pytest.importorskip("accelerate", reason="tuning needs the extra train")
     kept = FewShotClassifier(folder, tune=True, epochs=0.1, threads=1, folder=tmp_path / "kept").fit(
         TEXTS, LABELS
@@ -168,14 +169,14 @@ def test_a_tuned_model_can_have_a_place_of_its_own(folder, tmp_path):
 
 
 def test_without_the_train_extra_the_head_alone_is_fitted(folder, monkeypatch):
-    monkeypatch.setattr(few_shot, "find_spec", lambda name: None)
+    monkeypatch.setattr(gemel.sklearn, "find_spec", lambda name: None)
     assert FewShotClassifier(folder, tune=None).fit(TEXTS, LABELS).tuned_ is False
 
 
-def test_the_prompt_is_part_of_what_is_learnt(folder):
-    asked = FewShotClassifier(folder, tune=False, prompt_name="query").fit(TEXTS, LABELS)
+def test_the_prompt_is_used_in_training(folder):
+    named = FewShotClassifier(folder, tune=False, prompt_name="query").fit(TEXTS, LABELS)
     written = FewShotClassifier(folder, tune=False).fit(["how " + text for text in TEXTS], LABELS)
-    assert np.allclose(asked.head_.weight, written.head_.weight)
+    assert np.allclose(named.head_.weight, written.head_.weight)
 
 
 # a folder to keep it in
@@ -192,7 +193,7 @@ def test_a_saved_classifier_comes_back_with_the_same_answers(tuned, tmp_path):
     assert pickle.loads(pickle.dumps(again)).predict(MUSIC[:1]).tolist() == ["music"]
 
 
-def test_a_model_known_by_its_name_is_not_copied_but_checked(alone, tmp_path, monkeypatch):
+def test_a_model_given_by_name_is_not_copied_but_verified(alone, tmp_path, monkeypatch):
     path = tiny_bert(tmp_path / "m")
     monkeypatch.setenv("GEMEL_CACHE", str(tmp_path / "cache"))
     (tmp_path / "cache" / "models").mkdir(parents=True)
@@ -247,8 +248,8 @@ def test_parameters_of_another_version_are_a_model_error(alone, tmp_path):
     about = json.loads((alone.save(tmp_path / "kept") / "classifier.json").read_text())
     for parameters, message in (
         (
-            {**about["parameters"], "colour": 1},
-            r"'colour', which FewShotClassifier does not take.* fit it again",
+            {**about["parameters"], "color": 1},
+            r"'color', which FewShotClassifier does not take.* fit it again",
         ),
         ([1], "cannot be read"),
     ):
@@ -274,7 +275,7 @@ def test_it_is_scored_by_cross_validation(folder):
     assert scores.shape == (4,)
 
 
-def test_what_cannot_be_learnt_is_told(folder):
+def test_data_that_cannot_be_learned_is_refused(folder):
     with pytest.raises(InputError, match="one class, 'a'"):
         FewShotClassifier(folder, tune=False).fit(TEXTS, ["a"] * 12)
     with pytest.raises(InputError, match="12 texts but 2"):

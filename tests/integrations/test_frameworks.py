@@ -74,7 +74,7 @@ def test_metadata_of_several_types_are_refused_before_anything_is_written(index)
     assert set(index.fields) == {"year"}
 
 
-def test_an_index_tells_the_options_that_it_was_made_with(index):
+def test_an_index_reports_the_options_it_was_created_with(index):
     assert index.encode_options == gemel.EncodeOptions(dim=8)
     with gemel.open_index(":memory:", dim=8) as vectors:
         assert vectors.encode_options is None
@@ -91,7 +91,7 @@ def test_vectors_of_hits_are_those_that_were_compared(index, model):
     assert [vector is None for vector in index.passage_vectors(hits)] == [True, False, False]
 
 
-def test_an_index_knows_vectors_of_its_model(index, model):
+def test_an_index_recognizes_vectors_of_its_model(index, model):
     assert index.made_by_model("hello", 3 * model.encode_document(["hello"], dim=8)[0])
     assert not index.made_by_model("hello", model.encode_document(["the market"], dim=8)[0])
     assert not index.made_by_model("hello", model.encode_document(["hello"])[0])

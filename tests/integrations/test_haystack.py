@@ -6,7 +6,7 @@ import os
 import numpy as np
 import pytest
 
-os.environ["HAYSTACK_TELEMETRY_ENABLED"] = "False"  # before its first import: tests ask no network
+os.environ["HAYSTACK_TELEMETRY_ENABLED"] = "False"  # before its first import: tests use no network
 pytest.importorskip("haystack", reason="needs pip install haystack-ai")
 
 from haystack import Document, Pipeline
@@ -57,8 +57,8 @@ def test_metadata_can_be_put_in_front_of_the_text(model):
         model, meta_fields_to_embed=["title", "page", "no"], embedding_separator=" "
     )
     document = Document(content="hello", meta={"title": "world", "page": 0, "no": None})
-    (found,) = embedder.run([document])["documents"]
-    assert np.array_equal(found.embedding, model.encode_document(["world 0 hello"])[0])
+    (result,) = embedder.run([document])["documents"]
+    assert np.array_equal(result.embedding, model.encode_document(["world 0 hello"])[0])
 
 
 def test_options_of_encoding_are_keywords(model):
@@ -68,12 +68,12 @@ def test_options_of_encoding_are_keywords(model):
 
 
 @pytest.mark.parametrize("given", [["a text"], "a text", [1]])
-def test_what_is_no_document_is_refused(model, given):
+def test_an_object_that_is_not_a_document_is_refused(model, given):
     with pytest.raises(InputError, match="For a text use GemelTextEmbedder"):
         GemelDocumentEmbedder(model).run(given)
 
 
-def test_what_is_no_text_is_refused(model):
+def test_an_object_that_is_not_a_text_is_refused(model):
     with pytest.raises(InputError, match="For documents use GemelDocumentEmbedder"):
         GemelTextEmbedder(model).run([Document(content="hello")])
 
@@ -121,8 +121,8 @@ def test_embedders_work_in_pipelines(model):
     store = InMemoryDocumentStore(embedding_similarity_function="cosine")
     written = indexing(model, store).run({"embedder": {"documents": [Document(content=t) for t in TEXTS]}})
     assert written["writer"]["documents_written"] == 3
-    found = asking(model, store).run({"embedder": {"text": TEXTS[1]}})["retriever"]["documents"]
-    assert [each.content for each in found] == [TEXTS[1]]
+    result = asking(model, store).run({"embedder": {"text": TEXTS[1]}})["retriever"]["documents"]
+    assert [each.content for each in result] == [TEXTS[1]]
 
 
 def test_a_pipeline_is_written_and_read(folder):
@@ -145,8 +145,8 @@ def test_async_calls_give_the_same_vectors(model):
 def test_a_pipeline_runs_in_a_loop(model):
     pipeline = Pipeline()
     pipeline.add_component("embedder", GemelTextEmbedder(model))
-    found = asyncio.run(pipeline.run_async({"embedder": {"text": "hello"}}))
-    assert found["embedder"] == GemelTextEmbedder(model).run("hello")
+    result = asyncio.run(pipeline.run_async({"embedder": {"text": "hello"}}))
+    assert result["embedder"] == GemelTextEmbedder(model).run("hello")
 
 
 def test_the_page_runs(tmp_path, small_model):  # noqa: F811 - the fixture

@@ -1,4 +1,4 @@
-"""gemel in LangChain: what its standard tests do not ask; those run in test_integrations_langchain_standard.py."""
+"""gemel in LangChain: what its standard tests do not cover; those run in test_integrations_langchain_standard.py."""
 
 import asyncio
 
@@ -67,9 +67,9 @@ def test_no_texts_give_no_vectors(model):
 
 def test_a_search_is_that_of_the_index(store):
     hits = store.index.search("guitar", k=3)
-    found = store.similarity_search_with_score("guitar", k=3)
-    assert [(document.id, score) for document, score in found] == [(hit.id, hit.score) for hit in hits]
-    assert found[0][0].metadata == dict(hits[0].fields)
+    result = store.similarity_search_with_score("guitar", k=3)
+    assert [(document.id, score) for document, score in result] == [(hit.id, hit.score) for hit in hits]
+    assert result[0][0].metadata == dict(hits[0].fields)
 
 
 def test_a_vector_finds_what_its_text_finds(store):
@@ -85,8 +85,8 @@ def test_a_filter_is_a_condition_of_the_index(store, condition):
 
 def test_a_retriever_takes_filters_and_options_of_the_index(store):
     options = {"k": 2, "filter": "year > 2019", "hybrid": True}
-    found = store.as_retriever(search_kwargs=options).invoke("the market")
-    assert [each.id for each in found] == ["b", "c"]
+    result = store.as_retriever(search_kwargs=options).invoke("the market")
+    assert [each.id for each in result] == ["b", "c"]
 
 
 def test_a_retriever_by_threshold_keeps_what_is_near_enough(store):
@@ -102,7 +102,7 @@ def test_a_retriever_by_threshold_keeps_what_is_near_enough(store):
     assert scored == asyncio.run(store.asimilarity_search_with_relevance_scores("guitar", k=3))
 
 
-def test_marginal_relevance_leaves_out_what_was_said_already(model):
+def test_marginal_relevance_leaves_out_near_duplicates(model):
     texts = [TEXTS[0], f"{TEXTS[0]} .", TEXTS[1]]
     store = GemelVectorStore.from_texts(texts, GemelEmbeddings(model), ids=["a", "twin", "b"])
     nearest = [each.id for each in store.similarity_search(TEXTS[0], k=2)]
@@ -136,12 +136,12 @@ def test_every_metadata_comes_back_as_it_was(model, tmp_path):
         ]
 
 
-def test_a_text_without_metadata_may_stand_beside_others(store):
+def test_texts_with_and_without_metadata_can_be_mixed(store):
     store.add_texts(["hello", "world"], [None, {"year": 2024}], ids=["d", "e"])
     assert [each.metadata for each in store.get_by_ids(["d", "e"])] == [{}, {"year": 2024}]
 
 
-def test_metadata_that_json_cannot_hold_is_refused(store):
+def test_metadata_that_is_not_json_is_refused(store):
     with pytest.raises(InputError, match=r"'when'.* cannot be written as JSON"):
         store.add_texts(["hello"], [{"when": object()}])
 
@@ -178,9 +178,9 @@ def test_a_long_document_answers_with_its_best_passage_or_whole(model):
     with gemel.open_index(":memory:", model=model, passage_tokens=16) as index:
         store = GemelVectorStore(index)
         store.add_texts([text], ids=["a"])
-        (found,) = store.similarity_search("a cat was sleeping on a sofa .")
-        assert len(found.page_content) < 120
-        assert found.page_content in text
+        (result,) = store.similarity_search("a cat was sleeping on a sofa .")
+        assert len(result.page_content) < 120
+        assert result.page_content in text
         assert GemelVectorStore(index, whole=True).similarity_search("a cat")[0].page_content == text
         assert store.get_by_ids(["a"])[0].page_content == text
 
@@ -202,7 +202,7 @@ def test_documents_with_and_without_ids_make_a_store():
     assert len(store.index) == 2
 
 
-def test_deleting_without_ids_deletes_all_or_what_meets_the_condition(store):
+def test_deleting_without_ids_deletes_everything_or_what_matches_the_condition(store):
     assert store.delete(filter={"lang": "de"})
     assert len(store.index) == 2
     assert store.delete()
@@ -225,17 +225,17 @@ def test_an_index_of_vectors_only_cannot_encode_a_text():
 
 def test_async_calls_do_what_the_others_do(store):
     async def both():
-        found = await asyncio.gather(
+        result = await asyncio.gather(
             store.asimilarity_search("guitar", k=2),
             store.amax_marginal_relevance_search("guitar", k=2),
             store.as_retriever(search_kwargs={"k": 2}).ainvoke("guitar"),
         )
         vectors = await store.embeddings.aembed_documents(TEXTS)
-        return found, vectors
+        return result, vectors
 
-    found, vectors = asyncio.run(both())
-    assert found[0] == found[2] == store.similarity_search("guitar", k=2)
-    assert found[1] == store.max_marginal_relevance_search("guitar", k=2)
+    result, vectors = asyncio.run(both())
+    assert result[0] == result[2] == store.similarity_search("guitar", k=2)
+    assert result[1] == store.max_marginal_relevance_search("guitar", k=2)
     assert vectors == store.embeddings.embed_documents(TEXTS)
 
 

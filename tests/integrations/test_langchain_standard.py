@@ -26,7 +26,7 @@ def in_a_loop(coroutine):
     return run
 
 
-# Their coroutines are made for pytest-asyncio. It is left out here: it wants a setting that pytest refuses without it.
+# Their coroutines need pytest-asyncio. It is not used here: it needs a setting that pytest refuses without it.
 for suite in (EmbeddingsIntegrationTests, VectorStoreIntegrationTests):
     for name, coroutine in inspect.getmembers(suite, inspect.iscoroutinefunction):
         setattr(suite, name, in_a_loop(coroutine))
@@ -43,7 +43,7 @@ def loaded(folder):
 
 
 class Tiny:
-    """What both suites for embeddings ask for."""
+    """What both suites for embeddings need."""
 
     @pytest.fixture(autouse=True)
     def _given(self, folder):

@@ -1,4 +1,4 @@
-"""gemel in LlamaIndex: the embedding, and an index of gemel behind LlamaIndex's own."""
+"""gemel in LlamaIndex: the embedding, and an index of gemel as the vector store of LlamaIndex."""
 
 import asyncio
 import pickle
@@ -64,7 +64,7 @@ def nodes_of(model):
     return GemelEmbedding(model)(nodes)
 
 
-def asked(model, text="guitar", k=3, **more):
+def make_query(model, text="guitar", k=3, **more):
     vector = GemelEmbedding(model).get_query_embedding(text)
     return VectorStoreQuery(query_embedding=vector, query_str=text, similarity_top_k=k, **more)
 
@@ -129,18 +129,18 @@ def test_an_embedding_is_written_and_read(model, again):
 def test_a_vector_store_index_finds_what_was_added(index, model):
     store = GemelVectorStore(index)
     context = StorageContext.from_defaults(vector_store=store)
-    documents = [Document(text=text, id_=f"d{place}") for place, text in enumerate(TEXTS)]
+    documents = [Document(text=text, id_=f"d{number}") for number, text in enumerate(TEXTS)]
     embedding = GemelEmbedding(model)
     made = VectorStoreIndex.from_documents(documents, storage_context=context, embed_model=embedding)
     assert made.as_retriever(similarity_top_k=1).retrieve(TEXTS[1])[0].text == TEXTS[1]
     made.delete_ref_doc("d1")
     opened = VectorStoreIndex.from_vector_store(store, embed_model=embedding)
-    found = opened.as_retriever(similarity_top_k=3).retrieve(TEXTS[1])
-    assert sorted(each.text for each in found) == sorted([TEXTS[0], TEXTS[2]])
+    actual = opened.as_retriever(similarity_top_k=3).retrieve(TEXTS[1])
+    assert sorted(each.text for each in actual) == sorted([TEXTS[0], TEXTS[2]])
 
 
 def test_a_query_is_a_search_of_the_index(store, model):
-    query = asked(model)
+    query = make_query(model)
     result = store.query(query)
     hits = store.client.search(query.query_embedding, k=3)
     assert result.ids == [hit.id for hit in hits]
@@ -150,9 +150,9 @@ def test_a_query_is_a_search_of_the_index(store, model):
 
 def test_a_node_comes_back_as_it_was(store, model):
     node = nodes_of(model)[1]
-    (found,) = store.get_nodes(["b", "nowhere"])
-    assert found.model_dump(exclude={"embedding"}) == node.model_dump(exclude={"embedding"})
-    assert found.ref_doc_id == "first"
+    (actual,) = store.get_nodes(["b", "nowhere"])
+    assert actual.model_dump(exclude={"embedding"}) == node.model_dump(exclude={"embedding"})
+    assert actual.ref_doc_id == "first"
 
 
 def test_a_node_under_the_same_id_is_replaced(store, model):
@@ -180,35 +180,35 @@ def test_a_node_under_the_same_id_is_replaced(store, model):
     ],
 )
 def test_filters_are_conditions_of_the_index(store, model, given, expected):
-    assert "".join(sorted(store.query(asked(model, filters=given)).ids)) == expected
+    assert "".join(sorted(store.query(make_query(model, filters=given)).ids)) == expected
 
 
 @pytest.mark.skipif(not hasattr(FilterCondition, "NOT"), reason="this LlamaIndex has no condition NOT")
-def test_a_filter_can_be_turned_round(store, model):
+def test_a_filter_can_be_negated(store, model):
     given = filters(("year", FilterOperator.EQ, 2019), ("year", FilterOperator.EQ, 2021), condition="not")
-    assert store.query(asked(model, filters=given)).ids == ["c"]
+    assert store.query(make_query(model, filters=given)).ids == ["c"]
 
 
-def test_a_filter_that_an_index_does_not_know_is_refused(store, model):
+def test_an_unsupported_filter_is_refused(store, model):
     given = filters(("lang", FilterOperator.TEXT_MATCH, "e"))
     with pytest.raises(InputError, match=r"cannot filter 'lang' by 'text_match'\. It supports: ==, !="):
-        store.query(asked(model, filters=given))
+        store.query(make_query(model, filters=given))
 
 
 def test_a_query_can_name_documents_and_nodes(store, model):
-    assert sorted(store.query(asked(model, doc_ids=["first"])).ids) == ["a", "b"]
-    assert store.query(asked(model, node_ids=["c"])).ids == ["c"]
+    assert sorted(store.query(make_query(model, doc_ids=["first"])).ids) == ["a", "b"]
+    assert store.query(make_query(model, node_ids=["c"])).ids == ["c"]
 
 
 def test_a_hybrid_query_counts_words_too(store, model):
-    found = store.query(asked(model, "sofa", mode=VectorStoreQueryMode.HYBRID))
+    actual = store.query(make_query(model, "sofa", mode=VectorStoreQueryMode.HYBRID))
     hits = store.client.search("sofa", k=3, hybrid=True)
-    assert (found.ids, found.similarities) == ([hit.id for hit in hits], [hit.score for hit in hits])
+    assert (actual.ids, actual.similarities) == ([hit.id for hit in hits], [hit.score for hit in hits])
 
 
-def test_a_mode_that_an_index_does_not_know_is_refused(store, model):
+def test_an_unsupported_mode_is_refused(store, model):
     with pytest.raises(InputError, match="default and hybrid, not 'svm'"):
-        store.query(asked(model, mode=VectorStoreQueryMode.SVM))
+        store.query(make_query(model, mode=VectorStoreQueryMode.SVM))
     with pytest.raises(InputError, match="no vector to search by"):
         store.query(VectorStoreQuery(query_str="hello"))
 
@@ -251,7 +251,7 @@ def test_an_index_of_vectors_only_takes_those_of_any_model():
 
 def test_an_index_that_was_made_without_llama_index_is_read(index, model):
     index.add(TEXTS, ids=["a", "b", "c"], fields={"year": [2019, 2021, 2023]})
-    (node,) = GemelVectorStore(index).query(asked(model, TEXTS[1], k=1)).nodes
+    (node,) = GemelVectorStore(index).query(make_query(model, TEXTS[1], k=1)).nodes
     assert (node.node_id, node.get_content(), node.metadata) == ("b", TEXTS[1], {"year": 2021})
 
 
@@ -262,10 +262,10 @@ def test_async_calls_do_what_the_others_do(index, model):
         await store.async_add(nodes_of(model))
         await store.adelete("second")
         await store.adelete_nodes(["a"])
-        found = await store.aquery(asked(model))
+        actual = await store.aquery(make_query(model))
         (node,) = await store.aget_nodes(["b"])
         await store.aclear()
-        return found.ids, node.node_id
+        return actual.ids, node.node_id
 
     assert asyncio.run(story()) == (["b"], "b")
     assert len(index) == 0

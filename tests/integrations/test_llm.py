@@ -21,13 +21,13 @@ from tiny import tiny_bert
 SOURCE = Path(__file__).parents[2] / "src"
 TEXTS = ["a cat", "hello world", "the rain"]
 
-# llm's dependencies warn of things that are not ours
+# the dependencies of llm warn about their own code
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
 @pytest.fixture
 def cache(tmp_path, monkeypatch):
-    """A cache with one model, `tiny`, and a home of llm that is nobody's."""
+    """A cache with one model, `tiny`, and an empty home of llm."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("LLM_USER_PATH", str(tmp_path / "llm"))
     monkeypatch.setenv("GEMEL_OFFLINE", "1")
@@ -37,7 +37,7 @@ def cache(tmp_path, monkeypatch):
 
 @pytest.fixture
 def llm(cache):
-    """llm, with the plugin there as the entry point would bring it."""
+    """llm, with the plugin registered as the entry point would do it."""
     package = pytest.importorskip("llm", reason="llm is not installed")
     from llm.plugins import load_plugins, pm
 
@@ -89,8 +89,8 @@ def test_the_command_of_llm_embeds(llm, cache, tmp_path):
 def test_folders_and_names_of_the_environment_are_models_too(llm, tmp_path, monkeypatch):
     folder = tiny_bert(tmp_path / "mine", seed=1)
     monkeypatch.setenv("GEMEL_LLM_MODELS", f"{folder}, some/model ,")
-    found = llm.get_embedding_model("gemel/mine").embed("a cat")
-    assert np.float32(found).tolist() == gemel.load(folder).encode(["a cat"])[0].tolist()
+    result = llm.get_embedding_model("gemel/mine").embed("a cat")
+    assert np.float32(result).tolist() == gemel.load(folder).encode(["a cat"])[0].tolist()
     missing = llm.get_embedding_model("gemel/some/model")
     with pytest.raises(llm.ModelError, match="some/model") as failed:
         missing.embed("a cat")

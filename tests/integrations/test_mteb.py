@@ -26,7 +26,7 @@ CORPUS = {"d1": "how do i reset my password", "d2": "refund not received", "d3":
 QUERIES = {"q1": "reset my password", "q2": "a woman and a guitar"}
 RELEVANT = {"q1": {"d1": 1}, "q2": {"d3": 1}}
 
-# mteb and its dependencies warn of things that are not ours
+# mteb and its dependencies warn about their own code
 quiet = pytest.mark.filterwarnings("ignore")
 
 
@@ -112,22 +112,22 @@ def test_mteb_sees_an_encoder(model):
 
 @quiet
 def test_sts_in_mteb_is_the_spearman_of_the_cosines(model):
-    found = run(GemelEncoder(model), sts_task())
+    actual = run(GemelEncoder(model), sts_task())
     left, right, gold = zip(*PAIRS, strict=True)
     expected = spearman(gold, row_scores(model.encode(left), model.encode(right)))
-    assert found["main_score"] == pytest.approx(expected, abs=1e-5)
+    assert actual["main_score"] == pytest.approx(expected, abs=1e-5)
 
 
 @quiet
 def test_retrieval_in_mteb_ranks_as_gemel_does(model):
-    found = run(GemelEncoder(model), retrieval_task())
+    actual = run(GemelEncoder(model), retrieval_task())
     table = scores(model.encode(list(QUERIES.values())), model.encode(list(CORPUS.values())))
     gains = []
     for row, query in zip(table, QUERIES, strict=True):
         (right,) = RELEVANT[query]
         rank = 1 + int((row > row[list(CORPUS).index(right)]).sum())
         gains.append(1 / np.log2(1 + rank))
-    assert found["ndcg_at_10"] == pytest.approx(np.mean(gains), abs=1e-5)
+    assert actual["ndcg_at_10"] == pytest.approx(np.mean(gains), abs=1e-5)
 
 
 @quiet
@@ -178,19 +178,19 @@ def batches(*texts):
         ("Any", "Clustering", None, ""),
     ],
 )
-def test_the_most_special_prompt_goes_in_front(prompted, task, kind, role, prompt):
+def test_the_most_specific_prompt_is_used(prompted, task, kind, role, prompt):
     about = SimpleNamespace(name=task, type=kind)
-    found = GemelEncoder(prompted).encode(
+    actual = GemelEncoder(prompted).encode(
         batches("a cat", "the dog"),
         task_metadata=about,
         hf_split="test",
         hf_subset="default",
         prompt_type=role,
     )
-    assert (found == prompted.encode(["a cat", "the dog"], prompt=prompt)).all()
+    assert (actual == prompted.encode(["a cat", "the dog"], prompt=prompt)).all()
 
 
-def test_anything_with_an_encode_will_do():
+def test_any_object_with_encode_is_accepted():
     class Lengths:
         dim = 1
 

@@ -1,4 +1,4 @@
-"""Jobs on Ray without Ray: a fake answers in a random order and loses workers. The real one: test_ray_cluster.py."""
+"""Jobs on Ray without Ray: a fake with random order and lost workers. The real one: test_ray_cluster.py."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from gemel.integrations.ray.pairs import (
     tile_side,
 )
 from gemel.options import EncodeOptions
-from gemel.vectors.pair_folder import PairFolder
 from gemel.vectors.pair_scan import PairRequest
+from gemel.vectors.pairs import PairFolder
 from gemel.vectors.scan.compare import ScanResult
 from tiny import tiny_bert
 
@@ -71,13 +71,13 @@ def texts():
 
 @pytest.fixture(scope="module")
 def vectors():
-    """Many near ones, many equal ones."""
+    """Many near vectors, many equal ones."""
     rows = np.random.default_rng(0).integers(-2, 3, (1400, 6)).astype(np.float32)
     return rows + np.float32(0.25)
 
 
 def every(number):
-    """Each so-manieth answer is lost with its worker."""
+    """Every n-th result is lost with its worker."""
     return lambda ref, count: ref.method == "work" and count % number == 0
 
 
@@ -87,13 +87,13 @@ def on_fake(folder, ray, block_tokens=64, workers=3):
 
 
 @pytest.mark.parametrize("dies", [lambda ref, count: False, every(7), every(3)])
-def test_vectors_are_those_of_one_machine_whoever_dies(folder, here, texts, dies):
+def test_vectors_equal_those_of_one_machine_whichever_worker_dies(folder, here, texts, dies):
     ray = FakeRay(dies)
     model = on_fake(folder, ray)
-    found, expected = model.encode_report(texts), here.encode_report(texts)
-    assert np.array_equal(found.vectors, expected.vectors)
-    assert np.array_equal(found.tokens, expected.tokens)
-    assert found.duplicates == expected.duplicates
+    result, expected = model.encode_report(texts), here.encode_report(texts)
+    assert np.array_equal(result.vectors, expected.vectors)
+    assert np.array_equal(result.tokens, expected.tokens)
+    assert result.duplicates == expected.duplicates
     assert ray.calls > 30
 
 
@@ -116,13 +116,13 @@ def test_a_block_that_kills_every_worker_ends_the_job(folder, texts):
         on_fake(folder, ray).encode(texts)
 
 
-def test_workers_that_never_get_ready_end_the_job(folder, texts):
+def test_workers_that_never_start_end_the_job(folder, texts):
     ray = FakeRay(lambda ref, count: ref.method == "ready")
     with pytest.raises(WorkError, match="11 workers in a row died before they were ready"):
         on_fake(folder, ray).encode(texts)
 
 
-def test_the_job_goes_on_with_the_workers_that_could_start(folder, here, texts):
+def test_the_job_continues_with_the_workers_that_started(folder, here, texts):
     ready = []
 
     def dies(ref, count):
@@ -143,7 +143,7 @@ def test_a_machine_with_other_weights_is_refused(folder, texts, tmp_path, monkey
         model.encode(texts)
 
 
-def test_small_questions_stay_here(folder, here):
+def test_small_requests_run_locally(folder, here):
     ray = FakeRay()
     assert np.array_equal(on_fake(folder, ray).encode(["a man"]), here.encode(["a man"]))
     assert ray.started == 0
@@ -156,7 +156,7 @@ def test_prompts_outputs_and_dims_reach_the_workers(folder, here, texts):
     assert np.array_equal(model.encode_query(texts), here.encode_query(texts))
 
 
-def test_long_texts_are_warned_of_or_refused_by_their_place(folder, texts):
+def test_long_texts_are_warned_of_or_refused_by_position(folder, texts):
     model = on_fake(folder, FakeRay())
     given = [*texts, "a man " * 100]
     with pytest.warns(gemel.TruncationWarning, match="1 of 501 texts are longer than 64 tokens"):
@@ -188,7 +188,7 @@ def same_files(one, two):
 
 
 @pytest.mark.parametrize("rows", [7, 90, 1000])
-def test_a_folder_is_the_same_bytes_whatever_dies(folder, here, texts, tmp_path, rows):
+def test_a_folder_has_the_same_bytes_whichever_worker_dies(folder, here, texts, tmp_path, rows):
     path = lines(tmp_path, texts)
     fingerprint = {**here.fingerprint.to_json(), "engine": here.kernel}
     gemel.encode_to_folder(here, read_rows(path), tmp_path / "one", fingerprint=fingerprint)
@@ -196,7 +196,7 @@ def test_a_folder_is_the_same_bytes_whatever_dies(folder, here, texts, tmp_path,
     same_files(tmp_path / "one", tmp_path / "two")
 
 
-def test_a_stopped_folder_goes_on_and_only_the_rest_is_encoded(folder, here, texts, tmp_path):
+def test_an_interrupted_folder_is_resumed_and_only_the_rest_is_encoded(folder, here, texts, tmp_path):
     path = lines(tmp_path, texts)
     fingerprint = {**here.fingerprint.to_json(), "engine": here.kernel}
     gemel.encode_to_folder(here, read_rows(path), tmp_path / "one", fingerprint=fingerprint)
@@ -221,7 +221,7 @@ def test_an_empty_file_and_a_bad_row_are_as_on_one_machine(folder, texts, tmp_pa
         encoded(model, bad, tmp_path / "out")
 
 
-def test_a_text_that_is_refused_is_named_by_its_place_in_the_input(folder, texts, tmp_path):
+def test_a_refused_text_is_named_by_its_position_in_the_input(folder, texts, tmp_path):
     path = lines(tmp_path, [*texts[:100], "a man " * 100, *texts[100:]])
     with pytest.raises(InputError) as caught:
         encoded(on_fake(folder, FakeRay()), path, tmp_path / "out", rows=30, on_long="error")
@@ -265,11 +265,11 @@ QUESTIONS = [
 ]
 
 
-def same_pairs(found, expected):
+def same_pairs(result, expected):
     for name in ("score", "left", "right"):
-        assert np.array_equal(getattr(found, name), getattr(expected, name))
-    assert found.compared == expected.compared
-    assert found.complete and expected.complete
+        assert np.array_equal(getattr(result, name), getattr(expected, name))
+    assert result.compared == expected.compared
+    assert result.complete and expected.complete
 
 
 @pytest.mark.parametrize("question", QUESTIONS, ids=str)
@@ -279,13 +279,13 @@ def test_pairs_are_those_of_one_machine_to_the_bit(vectors, question, across):
     if question.get("k") == 10**9:
         question = {**question, "k": 15_000_000}
     expected = gemel.similar_pairs(vectors, **question)
-    found = pairs_on_ray(RayCluster(FakeRay(every(3)), 3, 1), vectors, **question)
+    result = pairs_on_ray(RayCluster(FakeRay(every(3)), 3, 1), vectors, **question)
     assert len(expected)
-    same_pairs(found, expected)
+    same_pairs(result, expected)
 
 
 @pytest.mark.parametrize("question", [{"k": 300}, {"min_score": 0.97}, {"k": 40, "min_score": 0.9}], ids=str)
-def test_pairs_in_a_folder_go_on_after_any_stop_and_end_as_the_same_bytes(vectors, question, tmp_path):
+def test_pairs_in_a_folder_are_resumed_after_any_stop_with_the_same_bytes(vectors, question, tmp_path):
     expected = gemel.similar_pairs(vectors, out=tmp_path / "one", **question)
     for stop in (1, 2, 4, 5):
         out = tmp_path / f"stopped-{stop}"
@@ -293,12 +293,12 @@ def test_pairs_in_a_folder_go_on_after_any_stop_and_end_as_the_same_bytes(vector
             dies = lambda ref, count, stop=stop: count > 1 + stop  # noqa: E731
             pairs_on_ray(RayCluster(FakeRay(dies), 1, 1), vectors, out=out, **question)
         again = FakeRay()
-        found = pairs_on_ray(RayCluster(again, 1, 1), vectors, out=out, **question)
-        same_pairs(found, expected)
+        result = pairs_on_ray(RayCluster(again, 1, 1), vectors, out=out, **question)
+        same_pairs(result, expected)
         same_files(tmp_path / "one", out)
 
 
-def test_one_machine_goes_on_with_a_clusters_folder(vectors, tmp_path):
+def test_one_machine_resumes_the_folder_of_a_cluster(vectors, tmp_path):
     expected = gemel.similar_pairs(vectors, k=100, out=tmp_path / "one")
     with pytest.raises(WorkError):
         pairs_on_ray(
@@ -316,7 +316,7 @@ def test_little_memory_makes_small_tiles_and_the_same_folder(vectors, tmp_path):
         pairs_on_ray(RayCluster(FakeRay(), 2, 1), vectors, min_score=0.8, memory=64 * 5_000)
 
 
-def test_what_cannot_be_compared_is_said_as_on_one_machine(vectors):
+def test_errors_are_the_same_as_on_one_machine(vectors):
     cluster = RayCluster(FakeRay(), 2, 1)
     with pytest.raises(InputError, match="similar_pairs needs k"):
         pairs_on_ray(cluster, vectors)
@@ -333,17 +333,17 @@ def test_what_cannot_be_compared_is_said_as_on_one_machine(vectors):
 @pytest.mark.parametrize("metric", ["cosine", "dot", "euclidean"])
 def test_hits_are_those_of_one_machine_to_the_bit(vectors, metric):
     ray = FakeRay(every(4))
-    found = search_on_ray(RayCluster(ray, 3, 1), vectors, vectors[:800], 9, metric)
+    result = search_on_ray(RayCluster(ray, 3, 1), vectors, vectors[:800], 9, metric)
     expected = gemel.search(vectors, vectors[:800], 9, metric)
-    assert np.array_equal(found.index, expected.index)
-    assert np.array_equal(found.score, expected.score)
+    assert np.array_equal(result.index, expected.index)
+    assert np.array_equal(result.score, expected.score)
     assert ray.calls > 10
 
 
 # The index.
 
 
-def test_documents_are_encoded_by_workers_and_stored_as_ever(folder, here, texts, tmp_path):
+def test_documents_are_encoded_by_workers_and_stored_locally(folder, here, texts, tmp_path):
     model = on_fake(folder, FakeRay(every(6)))
     distinct = list(dict.fromkeys(texts))
     with gemel.open_index(":memory:", model) as one, gemel.open_index(":memory:", here) as two:
@@ -359,7 +359,7 @@ def test_documents_are_encoded_by_workers_and_stored_as_ever(folder, here, texts
 
 
 @pytest.mark.parametrize("wrong", ["dask", "ray:", "ray://", "ray://host", "ray://host:port", "rays://a:1"])
-def test_addresses_that_are_none_are_refused(wrong):
+def test_invalid_addresses_are_refused(wrong):
     with pytest.raises(InputError, match="on must be 'ray' or 'ray://host:port'"):
         address_of(wrong)
 
@@ -395,17 +395,17 @@ def test_a_folder_is_filled_by_one_run_at_a_time(vectors, tmp_path, monkeypatch)
     expected, refused = gemel.similar_pairs(vectors, min_score=0.97, out=tmp_path / "one"), []
     real = TileStore.save
 
-    def save(self, tile, found):
-        real(self, tile, found)
+    def save(self, tile, result):
+        real(self, tile, result)
         for again in (gemel.similar_pairs, partial(pairs_on_ray, RayCluster(FakeRay(), 1, 1))):
             with pytest.raises(InputError, match="another run is writing pairs to") as error:
                 again(vectors, min_score=0.97, out=tmp_path / "two")
             refused.append(error)
 
     monkeypatch.setattr(TileStore, "save", save)
-    found = pairs_on_ray(RayCluster(FakeRay(), 1, 1), vectors, min_score=0.97, out=tmp_path / "two")
+    result = pairs_on_ray(RayCluster(FakeRay(), 1, 1), vectors, min_score=0.97, out=tmp_path / "two")
     assert refused
-    same_pairs(found, expected)
+    same_pairs(result, expected)
     same_files(tmp_path / "one", tmp_path / "two")
 
 
@@ -417,9 +417,9 @@ def test_closing_a_stripe_loads_no_more_pairs_than_fit(tmp_path, monkeypatch):
     loaded, real = [], TileStore.load
 
     def load(self, tile, top, bottom):
-        found = real(self, tile, top, bottom)
-        loaded.append((top, len(found)))
-        return found
+        result = real(self, tile, top, bottom)
+        loaded.append((top, len(result)))
+        return result
 
     monkeypatch.setattr(TileStore, "load", load)
     with PairFolder(tmp_path, {}) as folder:
@@ -435,19 +435,19 @@ def test_closing_a_stripe_loads_no_more_pairs_than_fit(tmp_path, monkeypatch):
 
 
 class StartedRay(FakeRay):
-    """Also remembers in which folder it was started."""
+    """Also records in which folder it was started."""
 
-    stood_in = None
+    started_in = None
 
     def is_initialized(self):
         return False
 
     def init(self, **_):
-        self.stood_in = Path.cwd()
-        assert self.stood_in.is_dir()
+        self.started_in = Path.cwd()
+        assert self.started_in.is_dir()
 
     def shutdown(self):
-        assert self.stood_in.is_dir(), "workers stand in it until the end"
+        assert self.started_in.is_dir(), "workers use it until the end"
 
 
 @pytest.mark.parametrize("imports_from_there", [False, True])
@@ -462,8 +462,8 @@ def test_workers_import_from_the_user_s_folder_only_if_the_program_does(
     monkeypatch.setattr(sys, "path", [*outside, *([str(tmp_path)] if imports_from_there else [])])
     with cluster_module.open_cluster():
         assert Path.cwd() == tmp_path
-        assert (ray.stood_in == tmp_path) == imports_from_there
-    assert ray.stood_in.is_dir() == imports_from_there
+        assert (ray.started_in == tmp_path) == imports_from_there
+    assert ray.started_in.is_dir() == imports_from_there
 
 
 def test_a_cluster_that_cannot_be_joined_leaves_no_folder_behind(tmp_path, monkeypatch):

@@ -1,4 +1,4 @@
-"""The verbs on a real Ray: all of them once on this machine; and on two nodes, parts of which are killed."""
+"""The verbs on a real Ray: each once on this machine; and on two nodes, parts of which are killed."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def write_texts(path, count):
 
 
 def test_every_verb_gives_the_bits_of_one_machine(model, tmp_path):
-    with tempfile.TemporaryDirectory(prefix="gr-", dir="/tmp") as short:  # a socket's path must be short
+    with tempfile.TemporaryDirectory(prefix="gr-", dir="/tmp") as short:  # the path of a socket must be short
         settings = {"RAY_TMPDIR": short, "RAY_USAGE_STATS_ENABLED": "0", "OMP_NUM_THREADS": "1"}
         environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"} | settings
         source = write_texts(tmp_path / "in.txt", 1000)
@@ -46,10 +46,10 @@ def test_every_verb_gives_the_bits_of_one_machine(model, tmp_path):
             command, env=environment, capture_output=True, text=True, timeout=200, check=False
         )
     assert done.returncode == 0, done.stderr
-    said = json.loads(done.stdout)
-    assert said["vectors"] and said["pairs"] and said["hits"]
-    assert said["tasks"] > 20
-    assert (said["retries"], said["nodes"], said["nodes_lost"]) == (0, 1, 0)
+    report = json.loads(done.stdout)
+    assert report["vectors"] and report["pairs"] and report["hits"]
+    assert report["tasks"] > 20
+    assert (report["retries"], report["nodes"], report["nodes_lost"]) == (0, 1, 0)
 
 
 # Two nodes.
@@ -68,7 +68,7 @@ def node(cluster):
 
 
 class Command:
-    """`gemel ... --on ray://...` in a process of its own."""
+    """`gemel ... --on ray://...` in a separate process."""
 
     def __init__(self, cluster, model, tmp_path, *arguments, on=True):
         self.summary = tmp_path / "summary.json"
@@ -113,11 +113,11 @@ def test_a_killed_worker_costs_its_blocks_and_nothing_else(cluster, node, model,
     command = Command(cluster, model, tmp_path, "encode", source, "-o", out)
     until(lambda: rows_done(out) > 0)
     os.kill(cluster.workers()[0], signal.SIGKILL)
-    said = command.done()
+    report = command.done()
     same_files(plain, out)
-    assert (said["rows"], said["nodes"], said["nodes_lost"]) == (120_000, 2, 0)
-    assert said["workers_lost"] >= 1
-    assert said["retries"] >= 1
+    assert (report["rows"], report["nodes"], report["nodes_lost"]) == (120_000, 2, 0)
+    assert report["workers_lost"] >= 1
+    assert report["retries"] >= 1
 
 
 @pytest.mark.slow
@@ -126,24 +126,24 @@ def test_a_killed_node_costs_its_blocks_and_nothing_else(cluster, node, model, s
     command = Command(cluster, model, tmp_path, "encode", source, "-o", out)
     until(lambda: rows_done(out) > 0 and cluster.workers(node))
     cluster.kill_node(node)
-    said = command.done()
+    report = command.done()
     same_files(plain, out)
-    assert said["rows"] == 120_000
-    assert said["workers_lost"] >= 2
-    assert said["retries"] >= 1
+    assert report["rows"] == 120_000
+    assert report["workers_lost"] >= 2
+    assert report["retries"] >= 1
 
 
 @pytest.mark.slow
-def test_a_killed_driver_goes_on_where_it_was(cluster, node, model, source, plain, tmp_path):
+def test_a_killed_driver_is_resumed(cluster, node, model, source, plain, tmp_path):
     out = tmp_path / "vectors"
     command = Command(cluster, model, tmp_path, "encode", source, "-o", out)
     until(lambda: rows_done(out) > 0)
     command.process.kill()
     command.process.communicate()
     before = rows_done(out)
-    said = Command(cluster, model, tmp_path, "encode", source, "-o", out).done()
+    report = Command(cluster, model, tmp_path, "encode", source, "-o", out).done()
     same_files(plain, out)
-    assert said["rows"] == 120_000 - before
+    assert report["rows"] == 120_000 - before
 
 
 @pytest.mark.slow
@@ -153,14 +153,14 @@ def test_pairs_with_a_killed_node_and_a_killed_driver_are_those_of_one_machine(
     texts = write_texts(tmp_path / "in.txt", 60_000)
     one, two = tmp_path / "one.tsv", tmp_path / "two.tsv"
     Command(cluster, model, tmp_path, "pairs", texts, "--min-score", "0.996", "-o", one, on=False).done()
-    asked = ("pairs", texts, "--min-score", "0.996", "-o", two)
+    request = ("pairs", texts, "--min-score", "0.996", "-o", two)
     tiles = tmp_path / ".two.tsv.pairs" / "tiles"
-    first = Command(cluster, model, tmp_path, *asked)
+    first = Command(cluster, model, tmp_path, *request)
     until(lambda: tiles.exists() and any(tiles.iterdir()))
     first.process.kill()
     first.process.communicate()
     until(lambda: not cluster.workers())
-    again = Command(cluster, model, tmp_path, *asked)
+    again = Command(cluster, model, tmp_path, *request)
     until(lambda: cluster.workers(node, doing=r"TileWorker\.work"))
     cluster.kill_node(node)
     assert again.done()["workers_lost"] >= 1
@@ -178,20 +178,20 @@ def test_search_and_index_on_two_nodes(cluster, node, model, tmp_path):
             cluster, model, tmp_path, "search", texts, "--queries", texts, "-k", 3, "-o", out, on=on
         ).done()
     assert one.read_bytes() == two.read_bytes()
-    place = tmp_path / "notes"
+    location = tmp_path / "notes"
     gemel = [sys.executable, "-m", "gemel", "index"]
-    subprocess.run([*gemel, "create", place, "--model", model], check=True, capture_output=True)
+    subprocess.run([*gemel, "create", location, "--model", model], check=True, capture_output=True)
     on = ["--on", f"ray://{cluster.address}", "--json"]
     for added in (5000, 0):
         done = subprocess.run(
-            [*gemel, "add", place, texts, *on], env=cluster.environment, capture_output=True, check=False
+            [*gemel, "add", location, texts, *on], env=cluster.environment, capture_output=True, check=False
         )
         assert done.returncode == 0, done.stderr
         assert json.loads(done.stdout)["added"] == added
 
 
 @pytest.mark.slow
-def test_a_cluster_that_is_not_there_is_said_in_one_line(cluster, model, tmp_path):
+def test_a_missing_cluster_is_a_one_line_error(cluster, model, tmp_path):
     source = write_texts(tmp_path / "in.txt", 10)
     command = [sys.executable, "-m", "gemel", "encode", source, "-o", tmp_path / "out", "--model", model]
     done = subprocess.run(
@@ -205,11 +205,11 @@ def test_a_cluster_that_is_not_there_is_said_in_one_line(cluster, model, tmp_pat
     assert "cannot connect to the Ray cluster at 127.0.0.1:9" in done.stderr
 
 
-# Two nodes that share no network but a cable.
+# Two nodes with separate networks and one link between them.
 
 
 @pytest.fixture
-def apart():
+def two_machines():
     if why := why_not():
         pytest.skip(why)
     with TwoNetworks() as networks, RayCluster(networks=networks) as made:
@@ -218,18 +218,18 @@ def apart():
 
 
 @pytest.mark.slow
-def test_two_machines_and_then_one_behind_a_pulled_cable(apart, model, source, plain, tmp_path):
-    """Vectors and blocks go over the cable; then the second machine is silent, but alive."""
+def test_two_machines_and_then_one_is_disconnected(two_machines, model, source, plain, tmp_path):
+    """Vectors and blocks cross the link; then the second machine is alive but unreachable."""
     whole, cut = tmp_path / "whole", tmp_path / "cut"
-    said = Command(apart, model, tmp_path, "encode", source, "-o", whole).done()
+    report = Command(two_machines, model, tmp_path, "encode", source, "-o", whole).done()
     same_files(plain, whole)
-    assert (said["nodes"], said["nodes_lost"], said["retries"]) == (2, 0, 0)
+    assert (report["nodes"], report["nodes_lost"], report["retries"]) == (2, 0, 0)
 
-    command = Command(apart, model, tmp_path, "encode", source, "-o", cut)
-    until(lambda: rows_done(cut) > 0 and apart.workers(apart.nodes[1]))
-    apart.networks.cut()
-    said = command.done()
+    command = Command(two_machines, model, tmp_path, "encode", source, "-o", cut)
+    until(lambda: rows_done(cut) > 0 and two_machines.workers(two_machines.nodes[1]))
+    two_machines.networks.cut()
+    report = command.done()
     same_files(plain, cut)
-    assert said["rows"] == 120_000
-    assert said["workers_lost"] >= 1
-    assert said["retries"] >= 1
+    assert report["rows"] == 120_000
+    assert report["workers_lost"] >= 1
+    assert report["retries"] >= 1

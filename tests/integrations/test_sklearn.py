@@ -2,6 +2,7 @@
 
 import pickle
 import sys
+from importlib import import_module
 
 import numpy as np
 import pytest
@@ -20,8 +21,7 @@ from sklearn.pipeline import make_pipeline  # noqa: E402
 from sklearn.utils.estimator_checks import check_estimator  # noqa: E402
 from sklearn.utils.validation import check_is_fitted, validate_data  # noqa: E402
 
-from gemel.sklearn import SentenceVectors  # noqa: E402
-from gemel.sklearn.vectors import shared_model  # noqa: E402
+from gemel.sklearn import SentenceVectors, shared_model  # noqa: E402
 
 TEXTS = [
     "a man is playing guitar",
@@ -59,8 +59,8 @@ def test_every_parameter_is_an_option_of_encode(folder):
         "precision": "int8",
         "threads": 1,
     }
-    found = SentenceVectors(folder, **options).fit_transform(TEXTS)
-    assert np.array_equal(found, gemel.load(folder).encode(TEXTS, **options))
+    result = SentenceVectors(folder, **options).fit_transform(TEXTS)
+    assert np.array_equal(result, gemel.load(folder).encode(TEXTS, **options))
     named = SentenceVectors(folder, prompt_name="query").fit_transform(TEXTS)
     assert np.array_equal(named, gemel.load(folder).encode(TEXTS, prompt_name="query"))
 
@@ -81,7 +81,7 @@ def test_columns_have_names(folder):
     assert len(SentenceVectors(folder).get_feature_names_out()) == 32
 
 
-def test_a_pickle_holds_the_name_and_not_the_weights(folder, vectors):
+def test_a_pickle_contains_the_name_and_not_the_weights(folder, vectors):
     steps = SentenceVectors(folder).fit(TEXTS)
     stored = pickle.dumps(steps)
     assert len(stored) < 1000
@@ -96,16 +96,16 @@ def test_estimators_share_a_model_until_its_folder_changes(tmp_path):
     assert shared_model(model_folder) is not first
 
 
-# in company
+# with other estimators
 
 
-def test_a_pipeline_learns_and_a_search_tries_its_settings(folder):
+def test_a_pipeline_is_fitted_and_a_grid_search_varies_its_settings(folder):
     pipeline = make_pipeline(SentenceVectors(folder, threads=1), LogisticRegression())
     assert pipeline.fit(TEXTS, LABELS).predict(TEXTS).tolist() == LABELS
     grid = {"sentencevectors__dim": [4, None], "sentencevectors__normalize": [True, False]}
-    found = GridSearchCV(pipeline, grid, cv=2).fit(TEXTS * 2, LABELS * 2)
-    assert set(found.best_params_) == set(grid)
-    assert len(found.cv_results_["params"]) == 4
+    result = GridSearchCV(pipeline, grid, cv=2).fit(TEXTS * 2, LABELS * 2)
+    assert set(result.best_params_) == set(grid)
+    assert len(result.cv_results_["params"]) == 4
 
 
 @pytest.mark.parametrize("column", ["body", ["body"]])
@@ -113,14 +113,14 @@ def test_a_column_of_a_table_is_encoded_beside_others(folder, vectors, column):
     pandas = pytest.importorskip("pandas", reason="needs pandas")
     table = pandas.DataFrame({"body": TEXTS, "size": [1.0, 2.0, 3.0, 4.0]}, index=list("abcd"))
     both = ColumnTransformer([("text", SentenceVectors(folder), column), ("rest", "passthrough", ["size"])])
-    found = both.set_output(transform="pandas").fit_transform(table)
-    assert found.columns[0] == "text__sentencevectors0"
-    assert found.columns[-1] == "rest__size"
-    assert found.index.tolist() == list("abcd")
-    assert np.array_equal(found.iloc[:, :32].to_numpy(np.float32), vectors)
+    result = both.set_output(transform="pandas").fit_transform(table)
+    assert result.columns[0] == "text__sentencevectors0"
+    assert result.columns[-1] == "rest__size"
+    assert result.index.tolist() == list("abcd")
+    assert np.array_equal(result.iloc[:, :32].to_numpy(np.float32), vectors)
 
 
-# what goes wrong
+# errors
 
 
 @pytest.mark.parametrize(
@@ -132,14 +132,14 @@ def test_a_column_of_a_table_is_encoded_beside_others(folder, vectors, column):
         (np.array([["a", "b"]]), "one column"),
     ],
 )
-def test_what_is_no_column_of_texts_is_refused(folder, given, message):
+def test_inputs_other_than_a_column_of_texts_are_refused(folder, given, message):
     with pytest.raises(InputError, match=message):
         SentenceVectors(folder).fit(given)
     with pytest.raises(InputError, match=message):
         SentenceVectors(folder).transform(given)
 
 
-def test_wrong_settings_are_told_when_fitting_not_before(folder):
+def test_wrong_settings_are_refused_in_fit(folder):
     for wrong, message in (
         ({"dim": 99}, "at most 32"),
         ({"prompt_name": "x"}, "unknown prompt"),
@@ -153,19 +153,11 @@ def test_wrong_settings_are_told_when_fitting_not_before(folder):
 
 
 def test_without_scikit_learn_the_extra_is_named(monkeypatch):
-    for name in [
-        name for name in sys.modules if name.split(".")[0] == "sklearn" or name == "gemel.sklearn.vectors"
-    ]:
+    for name in [name for name in sys.modules if name.split(".")[0] == "sklearn" or name == "gemel.sklearn"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "sklearn", None)
     with pytest.raises(MissingExtra, match=r"gemel\[evaluate\]"):
-        _ = gemel.sklearn.SentenceVectors
-
-
-def test_the_door_shows_what_it_has():
-    assert {"FewShotClassifier", "SentenceVectors"} <= set(dir(gemel.sklearn))
-    with pytest.raises(AttributeError, match="Nothing"):
-        _ = gemel.sklearn.Nothing
+        import_module("gemel.sklearn")
 
 
 # scikit-learn's own checks
@@ -199,6 +191,6 @@ def test_the_estimator_checks_pass(folder):
 
 
 def test_the_checks_are_not_run_on_texts_by_scikit_learn_itself(folder):
-    """It has no checks for texts and says so; hence the class above."""
+    """It has no checks for texts and reports that, so the class above exists."""
     with pytest.warns(sklearn.exceptions.SkipTestWarning, match="Can't test"):
         check_estimator(SentenceVectors(folder), on_skip=None)

@@ -87,12 +87,12 @@ def names(table):
 
 def test_the_same_kind_of_table_comes_back_with_one_more_column(kind, model):
     table = made(kind, {"id": list(range(6)), "body": TEXTS})
-    found = encode_column(table, "body", model=model)
-    assert type(found) is type(table)
-    assert names(found) == ["id", "body", "vector"]
+    result = encode_column(table, "body", model=model)
+    assert type(result) is type(table)
+    assert names(result) == ["id", "body", "vector"]
     assert names(table) == ["id", "body"]
     expected = iter(model.encode([text for text in TEXTS if text is not None]).tolist())
-    assert cells(kind, found) == [None if text is None else next(expected) for text in TEXTS]
+    assert cells(kind, result) == [None if text is None else next(expected) for text in TEXTS]
 
 
 def test_vectors_survive_a_parquet_file(kind, model, tmp_path):
@@ -138,15 +138,15 @@ def test_the_array_is_a_view_of_the_table(kind, model):
 
 def test_each_distinct_text_is_encoded_once_and_nulls_never(kind):
     encoder = Lengths()
-    found = encode_column(made(kind, {"body": TEXTS}), "body", model=encoder, to="size")
+    result = encode_column(made(kind, {"body": TEXTS}), "body", model=encoder, to="size")
     assert encoder.encoded == ["a cat", "hello world", "the rain"]
-    assert cells(kind, found, "size") == [[5, 1], None, [11, 1], [5, 1], [8, 1], None]
+    assert cells(kind, result, "size") == [[5, 1], None, [11, 1], [5, 1], [8, 1], None]
 
 
 def test_repeated_texts_make_an_array_of_all_rows(kind, model):
     texts = ["a cat", "a cat", "hello world"]
-    found = vectors_of(encode_column(made(kind, {"body": texts}), "body", model=model))
-    assert (found == model.encode(texts)).all()
+    result = vectors_of(encode_column(made(kind, {"body": texts}), "body", model=model))
+    assert (result == model.encode(texts)).all()
 
 
 def test_a_table_without_rows_and_a_column_of_nulls_stay_what_they_are(kind, model):
@@ -159,8 +159,8 @@ def test_a_table_without_rows_and_a_column_of_nulls_stay_what_they_are(kind, mod
 
 def test_options_of_encoding_are_taken_by_name(kind, model, capsys):
     table = made(kind, {"body": FULL})
-    found = encode_column(table, "body", model=model, dim=8, prompt="the ", progress=True)
-    assert (vectors_of(found) == model.encode(FULL, dim=8, prompt="the ")).all()
+    result = encode_column(table, "body", model=model, dim=8, prompt="the ", progress=True)
+    assert (vectors_of(result) == model.encode(FULL, dim=8, prompt="the ")).all()
     assert "3 of 3 texts" in capsys.readouterr().err
 
 
@@ -172,16 +172,16 @@ def test_a_null_vector_is_refused_with_its_row(kind, model):
 
 def test_lists_of_one_length_are_vectors_and_others_are_not(kind):
     table = made(kind, {"a": [[1.0, 2.0], [3.0, 4.0]], "b": [[1.0], [1.0, 2.0]], "c": ["x", "y"]})
-    found = vectors_of(table, "a")
-    assert found.tolist() == [[1, 2], [3, 4]]
-    assert found.dtype == np.float32
+    result = vectors_of(table, "a")
+    assert result.tolist() == [[1, 2], [3, 4]]
+    assert result.dtype == np.float32
     with pytest.raises(InputError, match="row 1 of column 'b' holds 2 numbers, row 0 holds 1"):
         vectors_of(table, "b")
     with pytest.raises(InputError, match=r"not (a vector|vectors)"):
         vectors_of(table, "c")
 
 
-def test_what_cannot_be_done_is_said(kind, model):
+def test_unsupported_requests_are_refused(kind, model):
     table = made(kind, {"body": FULL, "number": [1, 2, 3]})
     with pytest.raises(InputError, match=r"no column 'text'. Its columns: body, number"):
         encode_column(table, "text", model=model)
@@ -208,9 +208,9 @@ def test_arrow_gets_a_fixed_size_list_and_keeps_its_metadata(model):
     table = pa.table({"body": pa.array(["a cat", "a cat"], pa.large_string())}).replace_schema_metadata(
         {"a": "b"}
     )
-    found = encode_column(table, "body", model=model)
-    assert found.schema.field("vector").type == pa.list_(pa.float32(), model.dim)
-    assert found.schema.metadata == {b"a": b"b"}
+    result = encode_column(table, "body", model=model)
+    assert result.schema.field("vector").type == pa.list_(pa.float32(), model.dim)
+    assert result.schema.metadata == {b"a": b"b"}
 
 
 def test_arrow_columns_of_several_chunks_and_of_categories_are_read(model, tmp_path):
@@ -238,9 +238,9 @@ def test_a_vector_with_a_null_inside_is_refused():
 def test_polars_gets_an_array(model):
     pl = pytest.importorskip("polars", reason="polars is not installed")
     frame = pl.DataFrame({"body": pl.Series(FULL, dtype=pl.Categorical)})
-    found = encode_column(frame, "body", model=model)
-    assert found.schema["vector"] == pl.Array(pl.Float32, model.dim)
-    assert (vectors_of(pl.concat([found, found])) == model.encode([*FULL, *FULL])).all()
+    result = encode_column(frame, "body", model=model)
+    assert result.schema["vector"] == pl.Array(pl.Float32, model.dim)
+    assert (vectors_of(pl.concat([result, result])) == model.encode([*FULL, *FULL])).all()
     with pytest.raises(InputError, match=r"got a polars.LazyFrame. Write table.collect\(\) first"):
         encode_column(frame.lazy(), "body", model=model)
 
@@ -250,10 +250,10 @@ def test_pandas_keeps_its_index_and_takes_every_kind_of_text(model):
 
     frame = pd.DataFrame({"body": ["a cat", pd.NA, np.nan, "the rain"]}, index=[7, 7, 8, 9])
     for dtype in ("object", "string", "category"):
-        found = encode_column(frame.astype({"body": dtype}), "body", model=model)
-        assert list(found.index) == [7, 7, 8, 9]
-        assert list(found["vector"].isna()) == [False, True, True, False]
-        assert (vectors_of(found.dropna()) == model.encode(["a cat", "the rain"])).all()
+        result = encode_column(frame.astype({"body": dtype}), "body", model=model)
+        assert list(result.index) == [7, 7, 8, 9]
+        assert list(result["vector"].isna()) == [False, True, True, False]
+        assert (vectors_of(result.dropna()) == model.encode(["a cat", "the rain"])).all()
 
 
 def test_pandas_reads_columns_that_arrow_backs(model, tmp_path):
@@ -280,7 +280,7 @@ def test_other_things_are_no_tables(model):
         encode_column(pa.table({"body": FULL}).to_batches()[0], "body", model=model)
 
 
-def test_an_encoder_that_breaks_its_word_is_named():
+def test_an_encoder_with_wrong_output_is_named():
     class Short(Lengths):
         dim = 3
 

@@ -1,4 +1,4 @@
-"""ARCHITECTURE.md names files that exist, and no walk through the package needs more than ten of them."""
+"""ARCHITECTURE.md names files that exist, and each walkthrough needs at most ten of them."""
 
 import re
 
@@ -9,12 +9,12 @@ TEXT = PAGE.read_text(encoding="utf-8")
 WALKS = re.findall(r"^## (One .*?)\n(.*?)(?=^## )", TEXT, flags=re.MULTILINE | re.DOTALL)
 
 
-def test_there_are_four_walks():
+def test_there_are_four_walkthroughs():
     assert len(WALKS) == 4
 
 
 @pytest.mark.parametrize("walk", [body for _, body in WALKS], ids=[title for title, _ in WALKS])
-def test_a_walk_names_at_most_ten_files(walk):
+def test_a_walkthrough_names_at_most_ten_files(walk):
     files = {name for name in re.findall(r"`([\w/]+\.py)", walk) if not name.startswith("tools/")}
     assert 0 < len(files) <= 10
 

@@ -101,7 +101,7 @@ def test_spearman_of_the_same_order_is_100():
     assert quality.sts_spearman(vectors, [5.0, 3.0, 0.0]) == pytest.approx(100)
 
 
-def test_a_wrong_vector_is_seen_in_float32_and_forgiven_in_int8():
+def test_a_wrong_vector_fails_in_float32_and_is_tolerated_in_int8():
     good = np.eye(3, dtype=np.float32)
     bad = good + np.array([[0, 0.1, 0], [0, 0, 0], [0, 0, 0]], np.float32)
     assert not quality.looks_wrong("float32", quality.agreement(2 * good, good))
@@ -116,19 +116,19 @@ def test_a_wrong_vector_is_seen_in_float32_and_forgiven_in_int8():
 
 
 def test_targets_are_ratios_within_the_run(results):
-    found = verdicts(results)
-    assert found["stsb-test, float32, times sentence-transformers torch"] == ("2.00", True)
-    assert found["stsb-test, float32, times the best float32 peer (ct2)"] == ("1.50", True)
-    assert found["stsb-test, int8, times sentence-transformers torch"] == ("3.00", True)
-    assert found["stsb-test, int8, times the best int8 peer (ct2-int8)"] == ("1.50", True)
-    assert found["STSb-test Spearman lost by int8, points"] == ("0.13", True)
-    assert found["start to first vector, peak memory, MB"] == ("300", False)
-    assert found["gemel --help loads"] == ("nothing heavy", True)
-    assert found["installed size without the model, MB"] == ("not measured", None)
+    result = verdicts(results)
+    assert result["stsb-test, float32, times sentence-transformers torch"] == ("2.00", True)
+    assert result["stsb-test, float32, times the best float32 peer (ct2)"] == ("1.50", True)
+    assert result["stsb-test, int8, times sentence-transformers torch"] == ("3.00", True)
+    assert result["stsb-test, int8, times the best int8 peer (ct2-int8)"] == ("1.50", True)
+    assert result["STSb-test Spearman lost by int8, points"] == ("0.13", True)
+    assert result["start to first vector, peak memory, MB"] == ("300", False)
+    assert result["gemel --help loads"] == ("nothing heavy", True)
+    assert result["installed size without the model, MB"] == ("not measured", None)
 
 
 def test_the_share_of_the_limit_counts_only_work_that_was_done(results):
-    # 600 texts/s of 100 = 6 passes a second, of 27 GFLOP each without the repeats
+    # 600 texts/s of 100 = 6 passes per second, of 27 GFLOP each without the repeats
     assert targets.limit_share(results, "stsb-test") == pytest.approx(
         {"numpy": 162 / 180, "torch": 162 / 200}
     )
@@ -157,7 +157,7 @@ def test_the_table_names_every_system_and_every_failure(results):
     assert "trial" not in block
 
 
-def test_a_quick_run_says_that_it_says_nothing(results):
+def test_a_quick_run_is_labeled_as_not_meaningful(results):
     results["quick"] = True
     assert "say nothing about speed" in table.render(results)
 
@@ -206,13 +206,13 @@ def test_a_quotation_mark_is_a_character(tmp_path):
 
 
 def test_without_the_data_the_sample_is_varied(tmp_path):
-    found = texts.read_texts(tmp_path, lambda block: [len(text.split()) for text in block], 256, 20)
-    assert [len(found.sets[name]) for name in texts.SETS] == [2_758, 10_000, 20]
-    assert len(set(found.sets[texts.MANY])) == 10_000
-    assert all(len(text.split()) >= 256 for text in found.sets[texts.LONG])
-    assert len(found.sets["query"]) == 200
-    assert found.gold == []
-    assert "no data folder" in found.source
+    result = texts.read_texts(tmp_path, lambda block: [len(text.split()) for text in block], 256, 20)
+    assert [len(result.sets[name]) for name in texts.SETS] == [2_758, 10_000, 20]
+    assert len(set(result.sets[texts.MANY])) == 10_000
+    assert all(len(text.split()) >= 256 for text in result.sets[texts.LONG])
+    assert len(result.sets["query"]) == 200
+    assert result.gold == []
+    assert "no data folder" in result.source
 
 
 def test_a_million_sentences_are_a_million():
@@ -281,9 +281,9 @@ def test_a_worker_answers_with_its_error_and_is_dropped(tmp_path):
     crew_.close()
 
 
-def test_reasons_name_no_folder_of_the_machine():
-    found = crew.without_paths("no file '/some/where/on-disk/model.onnx' at https://a.org/b")
-    assert found == "no file '…/model.onnx' at https://a.org/b"
+def test_reasons_contain_no_machine_paths():
+    result = crew.without_paths("no file '/some/where/on-disk/model.onnx' at https://a.org/b")
+    assert result == "no file '…/model.onnx' at https://a.org/b"
 
 
 def test_the_weight_of_an_environment_leaves_pip_out(tmp_path):
@@ -299,10 +299,10 @@ def test_the_weight_of_an_environment_leaves_pip_out(tmp_path):
 
 
 def test_the_machine_is_described_without_its_name():
-    found = machine.describe()
-    assert found["cores"] >= 1
-    assert "processor" in found
-    assert "node" not in found
+    result = machine.describe()
+    assert result["cores"] >= 1
+    assert "processor" in result
+    assert "node" not in result
 
 
 @pytest.mark.parametrize("script", ["encode.py", "memory.py", "table.py"])

@@ -1,4 +1,4 @@
-"""Documents that keep up with the code: names, links, generated pages, code blocks, no machine paths."""
+"""Documents that match the code: names, links, generated pages, code blocks, no machine paths."""
 
 import re
 import subprocess
@@ -128,21 +128,21 @@ def test_the_readme_s_commands_exist():
         assert f"\n{word}:" in makefile
 
 
-def test_the_benchmark_table_has_its_place():
+def test_the_benchmark_table_is_in_the_readme():
     before, _, after = README.partition("<!-- benchmark:summary -->")
     assert before
     assert "<!-- /benchmark:summary -->" in after
 
 
-def test_no_file_speaks_of_one_machine():
-    # Written in pieces, so that this file does not find itself.
-    places = [re.escape("/" + name + "/") for name in ("root", "work", "home", "Users")]
-    pattern = re.compile(rf"(?<![\w.~\-])(?:{'|'.join(places)})\w")
+def test_no_file_contains_machine_paths():
+    # Written in pieces, so that this file does not match.
+    roots = [re.escape("/" + name + "/") for name in ("root", "work", "home", "Users")]
+    pattern = re.compile(rf"(?<![\w.~\-])(?:{'|'.join(roots)})\w")
     wrong = [
-        f"{path.relative_to(ROOT)}: {found.group()}"
+        f"{path.relative_to(ROOT)}: {result.group()}"
         for path in tracked()
         if path.suffix in {".py", ".md", ".toml", ".txt", ".cpp", ".h", ".json", ".yml", ".cfg", ""}
-        for found in [pattern.search(text_of(path))]
-        if found
+        for result in [pattern.search(text_of(path))]
+        if result
     ]
     assert not wrong

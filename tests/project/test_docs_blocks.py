@@ -1,4 +1,4 @@
-"""Every block of code in the docs runs, or says why it does not."""
+"""Every code block in the docs runs, or states why it does not."""
 
 import os
 import shutil
@@ -41,7 +41,7 @@ QUICK = {
 """Pages whose blocks are part of every run; `make test-slow` runs those of all others."""
 
 
-def marked(page):
+def comments(page):
     return page if name(page) in QUICK else pytest.param(page, marks=pytest.mark.slow)
 
 
@@ -88,7 +88,7 @@ def run_page(page, folder, small_model):
 
 
 @pytest.mark.timeout(SECONDS + 50)
-@pytest.mark.parametrize("page", [marked(page) for page in STORIES], ids=map(name, STORIES))
+@pytest.mark.parametrize("page", [comments(page) for page in STORIES], ids=map(name, STORIES))
 def test_the_blocks_of_a_page_run(page, tmp_path, small_model):
     if "\ncurl " in page.read_text(encoding="utf-8") and shutil.which("curl") is None:
         pytest.skip("curl is not installed")
@@ -105,7 +105,7 @@ def test_the_python_blocks_of_the_readme_run(tmp_path, small_model):
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_a_block_says_its_language(page):
-    """So that none is passed over; what is not meant to run is `text`."""
+    """So that none is skipped; a block that is not meant to run is `text`."""
     wrong = [
         f"{block.line}: {block.language!r}"
         for block in read_story(page).blocks

@@ -1,4 +1,4 @@
-"""Every example runs on the tiny model and says something."""
+"""Every example runs on the tiny model and prints something."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""The fuzz targets for a moment each, what they found once, and that the runner sees crashes, hangs and memory."""
+"""Each fuzz target briefly, its earlier findings, and that the runner detects crashes, hangs and memory use."""
 
 import asyncio
 import json
@@ -42,7 +42,7 @@ INPUTS, SECONDS = 25, 0.25  # of each target, whichever comes first
 
 @pytest.fixture(scope="module")
 def jobs(tmp_path_factory):
-    """Each target is built once, in a folder of its own."""
+    """Each target is built once, in its own folder."""
     made = {}
 
     def job(name):
@@ -61,14 +61,14 @@ def jobs(tmp_path_factory):
 
 
 def feed(job, data):
-    """Only a GemelError may come out."""
+    """Only a GemelError may be raised."""
     with warnings.catch_warnings(), suppress(GemelError):
         warnings.simplefilter("ignore")
         job.run(data)
 
 
 @pytest.mark.parametrize("name", [name for name in TARGETS if name not in SLOW])
-def test_a_target_holds_for_a_moment(name, jobs):
+def test_a_target_runs_briefly_without_findings(name, jobs):
     job, rng, end = jobs(name), random.Random(0), time.monotonic() + SECONDS
     feed(job, job.seeds[0])
     for _ in range(INPUTS):
@@ -78,7 +78,7 @@ def test_a_target_holds_for_a_moment(name, jobs):
 
 
 @pytest.mark.parametrize(("name", "path"), cases(), ids=lambda value: getattr(value, "name", value))
-def test_what_was_found_once_stays_mended(name, path, jobs):
+def test_earlier_findings_stay_fixed(name, path, jobs):
     feed(jobs(name), path.read_bytes())
 
 
@@ -123,9 +123,9 @@ def test_the_runner_finds_what_was_planted(tmp_path, monkeypatch):
         for name in expected:
             TARGETS.pop(f"planted-{name}", None)
         sys.modules.pop("fuzz_planted", None)
-    found = json.loads((tmp_path / "results.json").read_text())["targets"]
+    result = json.loads((tmp_path / "results.json").read_text())["targets"]
     for name, word in expected.items():
-        assert any(word in each for each in found[f"planted-{name}"]["findings"]), found
+        assert any(word in each for each in result[f"planted-{name}"]["findings"]), result
         inputs = [path.read_bytes() for path in (tmp_path / f"planted-{name}" / "findings").glob("*.input")]
         assert inputs and not {b"good", b"GOOD"} & set(inputs)
 
@@ -133,7 +133,7 @@ def test_the_runner_finds_what_was_planted(tmp_path, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.skipif(kernels.compiler() is None, reason="no C++ compiler on this machine")
 @pytest.mark.parametrize("name", kernels.PROGRAMS)
-def test_the_kernels_hold_under_the_sanitizers(name, tmp_path):
+def test_the_kernels_are_clean_under_the_sanitizers(name, tmp_path):
     ran = kernels.run(name, tmp_path, 10.0, 0)
     assert not ran.failure and ran.inputs > 100
 
@@ -147,7 +147,7 @@ def test_the_page_says_what_the_results_say():
 
 
 def test_the_good_requests_of_the_http_target_are_answered(tmp_path):
-    """Else mutation would begin at errors."""
+    """Otherwise mutation would start from errors."""
     pytest.importorskip("starlette")
     from fuzz.targets import http
 

@@ -86,7 +86,7 @@ PUBLIC = [
     "train",
 ]
 
-# Classes of the inside that appear in the annotations of public things, and that a user neither makes nor unpacks.
+# Internal classes in the annotations of public objects, which a user neither creates nor unpacks.
 INTERNAL = {
     "Anchors",
     "Check",
@@ -108,7 +108,7 @@ def test_the_public_names_are_these():
 
 
 @pytest.mark.parametrize("name", PUBLIC)
-def test_a_public_name_is_there_and_documented(name):
+def test_a_public_name_exists_and_is_documented(name):
     thing = getattr(gemel, name)
     assert thing.__doc__, f"gemel.{name} has no docstring"
     assert callable(thing)
@@ -157,9 +157,9 @@ def classes_of(thing):
     for annotation in getattr(thing, "__annotations__", {}).values():
         for name in re.findall(r"[A-Za-z_][\w.]*", str(annotation)):
             home, original = imported.get(name, (module.__name__, name))
-            found = getattr(import_module(home), original, None) if home.startswith("gemel") else None
-            if inspect.isclass(found) and found.__module__.startswith("gemel"):
-                yield found.__name__
+            result = getattr(import_module(home), original, None) if home.startswith("gemel") else None
+            if inspect.isclass(result) and result.__module__.startswith("gemel"):
+                yield result.__name__
 
 
 @pytest.mark.parametrize("name", PUBLIC)

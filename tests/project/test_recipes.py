@@ -1,6 +1,6 @@
-"""The recipes of ARCHITECTURE.md, executed: each adds its thing in one new file, and all that should know it does.
+"""The recipes of ARCHITECTURE.md, executed: each adds one new file, and everything that should use it does.
 
-A recipe runs in a process of its own. The new file is in a folder that is appended to the package's path, which is what
+A recipe runs in a separate process. The new file is in a folder that is appended to the package's path, which is what
 putting it into the package's folder would do; poolings and metrics are added by a module of the user.
 """
 
@@ -26,14 +26,14 @@ class Recipe:
 
     def run(self, code, package=None):
         """What a program prints as JSON after the new folder was added to `package`."""
-        found = f"import {package} as p\np.__path__.append({str(self.new)!r})\n" if package else ""
+        result = f"import {package} as p\np.__path__.append({str(self.new)!r})\n" if package else ""
         start = (
             f"import json, sys\nsys.path.insert(0, {str(self.new)!r})\n"
             if not package
             else "import json, sys\n"
         )
         done = subprocess.run(
-            [sys.executable, "-c", start + found + dedent(code)],
+            [sys.executable, "-c", start + result + dedent(code)],
             cwd=self.folder,
             capture_output=True,
             text=True,
@@ -147,8 +147,7 @@ def test_an_objective_is_one_file(recipe):
         '''
         """Signed agreement: the cosine of a pair and its score should have one sign."""
         from dataclasses import dataclass
-        from gemel.training.objectives.base import Needs, Objective, register
-        from gemel.training.objectives.compare import cosine_rows
+        from gemel.training.objectives.base import Needs, Objective, cosine_rows, register
 
         @register("signed-agreement")
         @dataclass(frozen=True)

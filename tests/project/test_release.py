@@ -1,4 +1,4 @@
-"""What a release holds, and that its check knows every extra. The check itself is `python release/check.py`."""
+"""What a release contains, and that its check covers every extra. The check itself is `python release/check.py`."""
 
 from __future__ import annotations
 
@@ -46,17 +46,17 @@ def test_the_core_keeps_its_promise_here(tmp_path, monkeypatch):
     exec(compile(program("core"), "core", "exec"), {})
 
 
-def test_a_whole_release_is_not_blamed():
+def test_a_complete_release_has_no_findings():
     assert wrong_in_wheel(WHEEL, "x86_64") == []
     assert wrong_in_archive(ARCHIVE) == []
 
 
-def test_what_is_missing_or_too_much_in_a_wheel_is_named():
+def test_missing_and_unwanted_files_of_a_wheel_are_named():
     missing = [
         name for name in WHEEL if "avx2" not in name and "py.typed" not in name and "NOTICE" not in name
     ]
-    found = wrong_in_wheel([*missing, "tests/test_a.py", "gemel/__pycache__/a.pyc"], "x86_64")
-    assert found == [
+    result = wrong_in_wheel([*missing, "tests/test_a.py", "gemel/__pycache__/a.pyc"], "x86_64")
+    assert result == [
         "missing: gemel/py.typed",
         "not compiled: gemel/encoder/native/_avx2",
         "not compiled: gemel/vectors/scan/native/_avx2",

@@ -1,4 +1,4 @@
-"""The reproduction's plan is whole, its runs go on after a kill, and its page says what its results say."""
+"""The plan of the reproduction is complete, its runs resume after a kill, and its page matches its results."""
 
 import gzip
 import json
@@ -19,13 +19,13 @@ from reproduction import (  # noqa: E402
     claims,
     derived,
     differences,
-    found,
     making,
     measuring,
     paper,
     plan,
     render,
     run,
+    stored_results,
     timing,
 )
 from reproduction.pages import PARTS  # noqa: E402
@@ -68,7 +68,7 @@ def write_gz(path, lines):
         stream.write("\n".join(lines) + "\n")
 
 
-def test_every_table_of_the_paper_that_we_have_data_for_has_a_command_and_a_place_on_the_page():
+def test_every_table_of_the_paper_with_data_has_a_command_and_a_section_on_the_page():
     assert (
         {"1", "2", "3", "5", "6", "7", "headline", "student", "curve"} == {*plan.TABLES, *TIMED} == set(PARTS)
     )
@@ -77,7 +77,7 @@ def test_every_table_of_the_paper_that_we_have_data_for_has_a_command_and_a_plac
 
 
 @pytest.mark.parametrize("scale", SCALES.values(), ids=lambda scale: scale.name)
-def test_gemel_understands_the_command_of_every_model(scale, monkeypatch):
+def test_the_command_of_every_model_is_valid(scale, monkeypatch):
     monkeypatch.setattr(
         making, "files_of", lambda rows, folders: [Path(f"{name}.tsv") for name in rows.files]
     )
@@ -89,7 +89,7 @@ def test_gemel_understands_the_command_of_every_model(scale, monkeypatch):
 
 
 @pytest.mark.parametrize("scale", SCALES.values(), ids=lambda scale: scale.name)
-def test_every_claim_speaks_of_lines_that_the_plan_measures(scale):
+def test_every_claim_refers_to_lines_that_the_plan_measures(scale):
     for claim in claims.CLAIMS:
         rows = plan.TABLES[claim.table](scale)
         assert {*claim.better, *claim.worse} <= {row.label for row in rows}, claim.name
@@ -132,9 +132,9 @@ def test_a_verdict_follows_from_the_interval(within, low, high, expected):
 
 
 def test_a_difference_over_seeds_has_students_interval():
-    found = differences.over_seeds([1.0, 2.0, 3.0])
-    assert (found["difference"], found["count"]) == (2.0, 3)
-    assert found["low"] == pytest.approx(2 - 4.303 / 3**0.5, abs=0.01)
+    result = differences.over_seeds([1.0, 2.0, 3.0])
+    assert (result["difference"], result["count"]) == (2.0, 3)
+    assert result["low"] == pytest.approx(2 - 4.303 / 3**0.5, abs=0.01)
     assert differences.over_seeds([1.0])["low"] is None
 
 
@@ -147,14 +147,14 @@ def test_differences_are_taken_within_a_seed_and_only_where_both_lines_have_it(f
     first, last = entry("(u,v,|u-v|)", 0, 60.0), entry("(u,v,|u-v|)", 2, 99.0)
     assert differences.differences("6", planned, [first, entry("(u,v)", 1, 58.0)], folders) == {}
     rows = [first, entry("(u,v)", 0, 50.0), entry("(u,v,|u-v|)", 1, 70.0), entry("(u,v)", 1, 58.0), last]
-    [(name, found)] = differences.differences("6", planned, rows, folders).items()
-    assert (name, found["difference"], found["count"]) == ("difference-matters", 11.0, 2)
+    [(name, result)] = differences.differences("6", planned, rows, folders).items()
+    assert (name, result["difference"], result["count"]) == ("difference-matters", 11.0, 2)
 
 
-def test_a_line_that_is_planned_once_stands_against_every_seed(folders):
+def test_a_line_without_seeds_is_compared_with_every_seed(folders):
     rows = [entry("bi-encoder, NLI", 0, 50.0), *(entry("bi-encoder, STSb", n, 60.0 + n) for n in range(3))]
-    found = differences.differences("2", plan.table2(SCALES["medium"]), rows, folders)
-    assert (found["stsb-beats-nli"]["difference"], found["stsb-beats-nli"]["count"]) == (11.0, 3)
+    result = differences.differences("2", plan.table2(SCALES["medium"]), rows, folders)
+    assert (result["stsb-beats-nli"]["difference"], result["stsb-beats-nli"]["count"]) == (11.0, 3)
 
 
 def test_a_draw_of_rows_is_the_same_for_a_seed_and_other_for_another(folders):
@@ -168,14 +168,15 @@ def test_folds_of_topics_keep_a_topic_whole_and_miss_nothing(folders):
     for number in range(2):
         sides = [
             derived.files_of(
-                Rows((plan.ARGUMENTS,), shape="arguments", fold=("topics", number, 2), held=held), folders
+                Rows((plan.ARGUMENTS,), shape="arguments", fold=("topics", number, 2), held_out=held_out),
+                folders,
             )[0]
-            for held in (True, False)
+            for held_out in (True, False)
         ]
-        held, rest = ([line.split("\t") for line in side.read_text().splitlines()[1:]] for side in sides)
-        assert not {row[0] for row in held} & {row[0] for row in rest}
-        assert len(held) + len(rest) == 12
-        seen += held
+        inside, rest = ([line.split("\t") for line in side.read_text().splitlines()[1:]] for side in sides)
+        assert not {row[0] for row in inside} & {row[0] for row in rest}
+        assert len(inside) + len(rest) == 12
+        seen += inside
     assert len({tuple(row) for row in seen}) == 12
 
 
@@ -216,7 +217,7 @@ def killed(words, threads, log):
     return -9
 
 
-def test_a_killed_run_goes_on_to_the_same_model_and_a_finished_one_is_not_repeated(
+def test_a_killed_run_resumes_to_the_same_model_and_a_finished_one_is_not_repeated(
     folders, trained, monkeypatch
 ):
     monkeypatch.setattr(making, "run_gemel", in_process)
@@ -280,7 +281,7 @@ def test_the_page_says_what_the_results_say(tmp_path):
 
 
 def test_every_result_has_its_command_versions_and_seconds():
-    for path in found.RESULTS.glob("table-*.json"):
+    for path in stored_results.RESULTS.glob("table-*.json"):
         content = json.loads(path.read_text(encoding="utf-8"))
         assert content["command"].startswith("python -m reproduction.run")
         assert "gemel" in content["versions"]
@@ -289,9 +290,9 @@ def test_every_result_has_its_command_versions_and_seconds():
 
 
 def test_a_line_over_seeds_is_a_mean_and_a_deviation_and_a_single_one_has_its_interval():
-    line = found.Line("x", [entry("x", 0, 1.0), entry("x", 1, 3.0)])
+    line = stored_results.Line("x", [entry("x", 0, 1.0), entry("x", 1, 3.0)])
     assert line.cell() == "2.00 ± 1.41"
-    assert found.Line("x", [entry("x", 0, 0.5)]).cell() == "0.50 [0.0, 1.0]"
+    assert stored_results.Line("x", [entry("x", 0, 0.5)]).cell() == "0.50 [0.0, 1.0]"
     assert np.isclose(line.mean(), 2.0)
 
 
@@ -311,7 +312,7 @@ def test_speeds_are_judged_by_the_slowest_and_the_fastest_round():
     assert rows[0][-1] == "**undecided**"
 
 
-def test_suites_with_other_settings_are_measured_apart():
+def test_suites_with_other_settings_are_measured_separately():
     one = Suite("senteval", "transfer", settings=(("only", "cr"), ("limit", 5)))
     other = Suite("senteval", "transfer", settings=(("only", "mr"), ("limit", 5)))
     assert measuring.suite_name(one) != measuring.suite_name(other)

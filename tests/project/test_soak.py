@@ -37,7 +37,7 @@ def test_a_run_without_faults_has_no_problems():
         ({"documents": {"missing": 0, "stable": 1}}, "1 of"),
     ],
 )
-def test_what_was_lost_is_a_problem(changes, expected):
+def test_an_exit_and_lost_documents_are_problems(changes, expected):
     seen = watched()
     (problem,) = soak.problems(result(seen, **changes), {}, seen, 10)
     assert expected in problem
@@ -48,9 +48,9 @@ def test_a_wrong_answer_a_500_and_growing_memory_are_problems():
     good.note(500, 0.0)
     good.note(503, 0.0)
     good.wrong.append("other bits for rows [1]")
-    found = soak.problems(result(seen), {"good": good}, seen, 10)
-    assert [each.partition(":")[0] for each in found[:2]] == ["good", "good"]
-    assert "status 500" in found[0] and "memory_mb grew" in found[2]
+    actual = soak.problems(result(seen), {"good": good}, seen, 10)
+    assert [each.partition(":")[0] for each in actual[:2]] == ["good", "good"]
+    assert "status 500" in actual[0] and "memory_mb grew" in actual[2]
     assert good.report()["answers"] == {"500": 1, "503": 1}
 
 
@@ -62,7 +62,7 @@ def test_the_picture_is_an_image_with_a_line_for_every_kill():
     assert sum(each.tag.endswith("}line") for each in tree.iter()) == 6
 
 
-def test_the_clients_speak_to_a_server_and_note_its_answers():
+def test_the_clients_call_a_server_and_record_its_answers():
     async def go():
         async def answer(reader, writer):
             await reader.readuntil(b"\r\n\r\n")

@@ -11,9 +11,9 @@ def named_tests():
     """(file, test or None) of every test that the page names; a test without a file is of the one before it."""
     file = ""
     for word in re.findall(r"`([^`]+)`", PAGE.read_text(encoding="utf-8")):
-        if found := re.fullmatch(r"((?:\w+/)?test_\w+)(?:: (\w+))?", word):
-            file = found[1]
-            yield file, found[2]
+        if result := re.fullmatch(r"((?:\w+/)?test_\w+)(?:: (\w+))?", word):
+            file = result[1]
+            yield file, result[2]
         elif file and re.fullmatch(r"[a-z]+(_[a-z]+){3,}", word):
             yield file, word
 

@@ -18,9 +18,9 @@ def score(value):
 
 
 def test_an_interval_is_that_of_student():
-    found = train_grouping.interval([1.0, 2.0, 3.0])
-    assert (found["n"], found["mean"], found["deviation"]) == (3, 2.0, 1.0)
-    assert found["high"] - found["mean"] == pytest.approx(4.30265 / 3**0.5, rel=1e-5)
+    result = train_grouping.interval([1.0, 2.0, 3.0])
+    assert (result["n"], result["mean"], result["deviation"]) == (3, 2.0, 1.0)
+    assert result["high"] - result["mean"] == pytest.approx(4.30265 / 3**0.5, rel=1e-5)
     assert train_grouping.interval([1.0]) == {"n": 1, "mean": 1.0}
     assert train_grouping.interval([]) == {"n": 0}
 
@@ -30,9 +30,9 @@ def test_differences_are_of_the_seeds_that_both_sides_have():
         "grouped": {"0": score(40.0), "1": score(41.0)},
         "shuffled": {"1": score(44.0), "0": score(41.0), "2": score(90.0)},
     }
-    found = train_grouping.summary(runs)
-    assert found["sides"]["shuffled"]["stsb_dev"]["n"] == 3
-    difference = found["differences"]["shuffled - grouped"]
+    result = train_grouping.summary(runs)
+    assert result["sides"]["shuffled"]["stsb_dev"]["n"] == 3
+    difference = result["differences"]["shuffled - grouped"]
     assert (difference["n"], difference["mean"]) == (2, 2.0)
 
 

@@ -1,4 +1,4 @@
-"""Load, encode and the command line in a process where torch and its company cannot be imported."""
+"""Load, encode and the command line in a process where torch and related packages cannot be imported."""
 
 import os
 import subprocess
@@ -43,7 +43,7 @@ def model(tmp_path_factory):
     return str(folder)
 
 
-def test_the_barrier_holds():
+def test_torch_cannot_be_imported():
     code = """
     for name in ("torch", "transformers"):
         try:

@@ -1,4 +1,4 @@
-"""Who may do what: read-only keys, addresses with wrong keys, origins, compressed bodies; and what the log says."""
+"""Access control: read-only keys, addresses with wrong keys, origins, compressed bodies; and the log."""
 
 import asyncio
 import errno
@@ -15,8 +15,8 @@ from gemel.cli.verbs.serve import _say_ready
 from gemel.errors import InputError, WorkError
 from gemel.serve import connection
 from gemel.serve.access import FailedKeys, network_of, read_keys
-from gemel.serve.logs import RequestLog, capture_logging, reason_of
 from gemel.serve.options import ServeOptions
+from gemel.serve.telemetry import RequestLog, capture_logging, reason_of
 from serve_case import app_of, client, live, make_services, openapi_of
 from serve_fake import FakeModel
 from tiny import tiny_bert
@@ -75,8 +75,8 @@ def test_a_key_may_be_read_only(tmp_path):
     file = tmp_path / "keys.txt"
     file.write_text(f"a:{WRITER}\nb:{READER}:read-only\nc:{READER}c:60:read-only\nd:{READER}d:read-only:60\n")
     keys = read_keys(file, f"e:{READER}e:read-only", None)
-    found = [keys.find(key) for key in (WRITER, *(READER + end for end in ("", "c", "d", "e")))]
-    assert [(key.name, key.read_only, key.bucket is not None) for key in found] == [
+    result = [keys.find(key) for key in (WRITER, *(READER + end for end in ("", "c", "d", "e")))]
+    assert [(key.name, key.read_only, key.bucket is not None) for key in result] == [
         ("a", False, False),
         ("b", True, False),
         ("c", True, True),
@@ -88,7 +88,7 @@ def test_a_key_may_be_read_only(tmp_path):
 @pytest.mark.parametrize(
     "line", [f"a:{READER}:readonly", f"a:{READER}:read-only:read-only", f"{READER}:read-only", f"a:{READER}:"]
 )
-def test_a_misspelled_right_is_refused_and_not_taken_for_a_full_one(line):
+def test_a_misspelled_permission_is_refused_and_not_treated_as_full_access(line):
     with pytest.raises(InputError, match="read-only"):
         read_keys(None, line, None)
 
@@ -118,7 +118,7 @@ def test_a_read_only_key_searches_and_does_not_write(model):
     assert answers[READER][0].json()["error"]["type"] == "read_only_key"
 
 
-def test_every_route_is_known_to_read_or_to_change(model):
+def test_every_route_is_classified_as_reading_or_writing(model):
     document = openapi_of(app_of(make_services(model)))["paths"]
     asking = {
         (method.upper(), path)
@@ -200,7 +200,7 @@ def test_origins_as_browsers_send_them_are_taken():
     assert ServeOptions(cors_origin=(*origins, "*")).cors_origin == (*origins, "*")
 
 
-def test_every_origin_is_warned_of(capsys, model):
+def test_allowing_every_origin_gives_a_warning(capsys, model):
     for origins in (("https://example.org",), ("*",)):
         options = ServeOptions(cors_origin=origins)
         _say_ready(options)("http://127.0.0.1:1", make_services(model))
@@ -264,7 +264,7 @@ def test_the_reason_is_found_behind_other_errors():
 
 @pytest.mark.filterwarnings("default")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_what_libraries_log_is_lines_of_json_without_a_traceback(capsys):
+def test_messages_of_libraries_are_logged_as_json_without_a_traceback(capsys):
     def fail():
         raise ValueError("a secret")
 
@@ -288,7 +288,7 @@ def test_what_libraries_log_is_lines_of_json_without_a_traceback(capsys):
 # Connections
 
 
-def test_an_upgrade_to_a_websocket_gets_past_no_key(model):
+def test_a_websocket_upgrade_does_not_bypass_keys(model):
     keys = read_keys(None, f"a:{WRITER}", None)
     with live(app_of(make_services(model), keys=keys)) as url:
         host, port = url.removeprefix("http://").split(":")

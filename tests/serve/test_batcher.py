@@ -1,4 +1,4 @@
-"""The batcher: who goes first, what is computed together, what is computed once, and what is never computed."""
+"""The batcher: priorities, what is computed together, what is computed once, and what is never computed."""
 
 import asyncio
 import random
@@ -11,9 +11,9 @@ import gemel
 from gemel.encoder.tokenizer import Windows
 from gemel.errors import InputError, WorkError
 from gemel.serve.batcher import CACHE_OVERHEAD, Batcher, BatchKeys, CachedVector, EmbedOptions, VectorCache
-from gemel.serve.counters import Counters, Histogram, Rate
-from gemel.serve.limits import DeadlineExceeded, Limits, Overloaded, TooLarge
+from gemel.serve.options import DeadlineExceeded, Limits, Overloaded, TooLarge
 from gemel.serve.queue import Priority, Queue, QueuedText
+from gemel.serve.telemetry import Counters, Histogram, Rate
 from serve_fake import FakeModel, vector_of
 from tiny import tiny_bert
 
@@ -30,13 +30,13 @@ async def batching(model, *, threads=1, cache_bytes=10**6, **limits):
 
 
 async def begun(model, times=1):
-    """Until the model has begun so many further batches."""
+    """Wait until the model has started this many more batches."""
     for _ in range(times):
         assert await asyncio.to_thread(model.began.acquire, timeout=10)
 
 
 async def turn(times=3):
-    """Let all tasks run up to where they wait."""
+    """Let all tasks run until they wait."""
     for _ in range(times):
         await asyncio.sleep(0)
 
@@ -46,7 +46,7 @@ def ask_for(batcher, *texts, **ask):
 
 
 async def busy(batcher, model):
-    """A request whose text the model is at until its gate is opened: what comes now has to wait."""
+    """A request that keeps the model busy until its gate opens: later requests have to wait."""
     model.gate.clear()
     first = ask_for(batcher, "first")
     await begun(model)
@@ -119,7 +119,7 @@ def test_no_text_gives_no_vector():
 # What runs together
 
 
-def test_a_lone_request_begins_at_once_with_all_cores():
+def test_a_single_request_starts_immediately_with_all_cores():
     model = FakeModel()
 
     async def go():
@@ -217,7 +217,7 @@ def test_large_requests_are_not_starved_by_small_ones():
     assert Priority.LARGE in priorities
 
 
-def test_the_servers_own_question_goes_before_all():
+def test_the_health_probe_goes_first():
     waiting = Queue()
     for number in range(20):
         waiting.put(job("many", 20 + number))
@@ -225,7 +225,7 @@ def test_the_servers_own_question_goes_before_all():
     assert waiting.take(1)[0].priority is Priority.URGENT
 
 
-def test_the_queue_forgets_what_was_dropped():
+def test_the_queue_removes_canceled_requests():
     waiting = Queue()
     jobs = [job(str(number % 3), 5 + number % 4) for number in range(60)]
     for each in jobs:
@@ -279,13 +279,13 @@ def test_a_recent_text_is_not_computed_again_and_the_memory_of_it_is_bounded():
     assert model.computed == ["a", "b", "c", "d", "b"]
 
 
-def test_a_cache_of_nothing_keeps_nothing():
+def test_a_cache_of_size_zero_keeps_nothing():
     cache = VectorCache(0)
     cache.put(b"key", CachedVector(np.zeros(4, np.float32), 1, 1))
     assert len(cache) == 0 and cache.get(b"key") is None
 
 
-def test_texts_of_a_client_that_went_away_are_not_computed():
+def test_texts_of_a_disconnected_client_are_not_computed():
     model = FakeModel()
 
     async def go():
@@ -304,14 +304,15 @@ def test_texts_of_a_client_that_went_away_are_not_computed():
     assert model.computed == ["first", "shared now"]
 
 
-def test_a_request_over_its_deadline_is_given_up():
+def test_a_request_over_its_deadline_is_canceled():
     model = FakeModel()
 
     async def go():
         async with batching(model) as batcher:
             first = await busy(batcher, model)
+            batcher._limits = Limits(seconds=0.01)
             with pytest.raises(DeadlineExceeded, match=r"not ready within 0\.01 s"):
-                await batcher.embed(["late"], EmbedOptions(seconds=0.01))
+                await batcher.embed(["late"], EmbedOptions())
             assert batcher.queue_tokens == 0
             model.gate.set()
             await first
@@ -320,7 +321,7 @@ def test_a_request_over_its_deadline_is_given_up():
     assert model.computed == ["first"]
 
 
-def test_a_full_queue_refuses_at_once_and_says_when_to_come_back():
+def test_a_full_queue_refuses_immediately_with_retry_after():
     model = FakeModel()
 
     async def go():
@@ -435,14 +436,14 @@ def test_long_texts_are_tokenized_in_a_thread_and_in_order():
 # Counters
 
 
-def test_figures_know_percentiles_and_rates(monkeypatch):
+def test_statistics_have_percentiles_and_rates(monkeypatch):
     times = Histogram((1, 2))
     assert times.percentile(0.5) is None
     for value in (0.5, 1, 1.5, 9):
         times.add(value)
     assert times.counts == [2, 1, 1] and times.percentile(0.5) == 1.5 and times.count == 4
     clock = iter([100.0, 100.5, 101.5, 105.0])
-    monkeypatch.setattr("gemel.serve.counters.perf_counter", lambda: next(clock))
+    monkeypatch.setattr("gemel.serve.telemetry.perf_counter", lambda: next(clock))
     rate = Rate()
     for count in (10, 20, 30):
         rate.add(count)

@@ -1,4 +1,4 @@
-"""Bodies of legal size that ask for too much: counted before they are parsed, answered soon, and small in memory."""
+"""Bodies within the size limit that are expensive: counted before parsing, answered fast, small in memory."""
 
 import asyncio
 import ctypes
@@ -10,14 +10,15 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from starlette.requests import Request
 from tests.serve.test_process import serving
 
 import gemel
 from gemel.errors import InputError
-from gemel.serve.connection import STEP, JsonCount, RequestBody
-from gemel.serve.limits import Limits, TooLarge
+from gemel.serve import routes as reading
+from gemel.serve.connection import STEP, JsonCount
+from gemel.serve.options import Limits, TooLarge
 from gemel.serve.protocols import indexes, pairs, tei
-from gemel.serve.protocols import requests as reading
 from serve_case import app_of, client, make_services
 from tiny import tiny_bert
 
@@ -38,7 +39,7 @@ def count(body, piece=STEP, limits=None):
 
 
 def expected(tree):
-    """Values, containers, strings of a tree, and its depth, counted the slow way."""
+    """Values, containers, strings of a tree, and its depth, counted by recursion."""
     if isinstance(tree, str):
         return 1, 0, 1, 0
     if not isinstance(tree, list | dict):
@@ -125,11 +126,13 @@ def test_a_thousand_mistakes_are_a_few_errors(kind, content):
 
 
 def test_an_unknown_field_inside_a_document_is_named_and_cut():
-    body = RequestBody(json.dumps({"documents": [{"text": "a"}, {"text": "b", "k" * 10_000: 1}]}).encode())
+    body = json.dumps({"documents": [{"text": "a"}, {"text": "b", "k" * 10_000: 1}]}).encode()
+    headers = [(b"content-type", b"application/json")]
+    request = Request({"type": "http", "headers": headers, "state": {"body": body}})
     with pytest.raises(InputError, match=r"documents\[1\]: unknown field 'kkk") as refused:
-        reading._validated(reading._parsed(body), indexes.AddRequest)
+        asyncio.run(reading.parse_body(request, indexes.AddRequest))
     assert len(str(refused.value)) < 300
-    assert len(body) == 0  # given away
+    assert "body" not in request.scope["state"]  # its bytes are freed
 
 
 def test_a_large_body_is_parsed_on_another_thread(tmp_path, monkeypatch):
@@ -176,7 +179,7 @@ def test_large_answers_are_the_same_in_parts(tmp_path, monkeypatch):
         return answers
 
     complete = asyncio.run(go())
-    monkeypatch.setattr("gemel.serve.protocols.requests.LARGE_NUMBERS", 100)
+    monkeypatch.setattr("gemel.serve.routes.LARGE_NUMBERS", 100)
     assert asyncio.run(go()) == complete
 
 
@@ -198,17 +201,17 @@ def test_there_are_twenty_kinds_from_every_protocol():
 
 
 @LINUX
-def test_no_body_of_legal_size_stops_the_server_or_fills_its_memory(tmp_path):
-    """All kinds but those whose work is real: their time is the model's."""
+def test_no_body_within_the_size_limit_blocks_the_server_or_fills_its_memory(tmp_path):
+    """All kinds except those with real work for the model."""
     hostile = [kind for kind in KINDS if kind.name not in {each.name for each in KINDS[-11:]}]
     assert len(hostile) >= 30
     with serving(tiny_bert(tmp_path / "tiny"), "--log", "none", "--name", "m") as (process, address):
         assert serve_bodies.post(address, "/embed", b'{"inputs": ["a", "b"]}') == 200
         for kind in hostile:
-            found = serve_bodies.send(address, kind, process.pid, settle=0.0)
-            assert found.status in (200, 400, 404, 413, 424), found
-            assert found.live_ms < 1000 * SECONDS, found
-            assert found.memory_mb < serve_bodies.GOALS["memory_mb"] + 16, found
+            result = serve_bodies.send(address, kind, process.pid, settle=0.0)
+            assert result.status in (200, 400, 404, 413, 424), result
+            assert result.live_ms < 1000 * SECONDS, result
+            assert result.memory_mb < serve_bodies.GOALS["memory_mb"] + 16, result
         assert process.poll() is None
         assert serve_bodies.post(address, "/embed", b'{"inputs": ["a", "b"]}') == 200
 
@@ -216,7 +219,7 @@ def test_no_body_of_legal_size_stops_the_server_or_fills_its_memory(tmp_path):
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="an allocator other than glibc's")
 def test_freed_memory_is_given_back():
     code = """
-from gemel.serve.limits import memory_bytes, trim_memory
+from gemel.serve.telemetry import memory_bytes, trim_memory
 large = [bytearray(b"x" * 100_000) for _ in range(400)]
 above = bytearray(b"x" * 100_000)
 del large

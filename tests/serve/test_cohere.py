@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import gemel
-from gemel.serve.limits import Limits
+from gemel.serve.options import Limits
 from serve_case import app_of, live, make_services
 from serve_models import light_cross
 from tiny import tiny_bert
@@ -21,8 +21,8 @@ def model(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def address(model):
-    with live(app_of(make_services(model, limits=Limits(texts=20)))) as found:
-        yield found
+    with live(app_of(make_services(model, limits=Limits(texts=20)))) as result:
+        yield result
 
 
 def ask(address, path, **body):
@@ -32,26 +32,26 @@ def ask(address, path, **body):
 
 
 def test_documents_come_best_first_with_scores_from_0_to_1(address, model):
-    found = ask(address, "/v2/rerank", model="tiny", query=QUERY, documents=DOCUMENTS)
+    result = ask(address, "/v2/rerank", model="tiny", query=QUERY, documents=DOCUMENTS)
     cosine = model.encode(DOCUMENTS) @ model.encode([QUERY])[0]
     order = np.argsort(-cosine)
-    assert [row["index"] for row in found["results"]] == order.tolist()
-    assert [row["relevance_score"] for row in found["results"]] == pytest.approx(
+    assert [row["index"] for row in result["results"]] == order.tolist()
+    assert [row["relevance_score"] for row in result["results"]] == pytest.approx(
         (1 + cosine[order]) / 2, abs=1e-6
     )
-    assert found["id"] and found["meta"]["api_version"]["version"] == "2"
+    assert result["id"] and result["meta"]["api_version"]["version"] == "2"
 
 
 def test_a_cross_encoder_scores_where_one_is_loaded(model, tmp_path):
     cross = light_cross(tmp_path / "cross")
     with live(app_of(make_services(model, cross=cross))) as address:
-        found = ask(address, "/v2/rerank", model="cross", query=QUERY, documents=DOCUMENTS, top_n=2)
+        result = ask(address, "/v2/rerank", model="cross", query=QUERY, documents=DOCUMENTS, top_n=2)
     expected = cross.rank(QUERY, DOCUMENTS, 2)
-    assert [row["index"] for row in found["results"]] == expected.index.tolist()
-    assert all(0 <= row["relevance_score"] <= 1 for row in found["results"])
+    assert [row["index"] for row in result["results"]] == expected.index.tolist()
+    assert all(0 <= row["relevance_score"] <= 1 for row in result["results"])
 
 
-def test_of_long_documents_the_beginning_counts(address):
+def test_long_documents_are_truncated_at_the_end(address):
     long = [f"{document} and then and then and then" for document in DOCUMENTS]
     body = {"model": "tiny", "query": QUERY}
     cut = ask(address, "/v2/rerank", **body, documents=long, max_tokens_per_doc=2)
@@ -62,22 +62,22 @@ def test_of_long_documents_the_beginning_counts(address):
 
 def test_the_older_form_takes_objects_and_gives_documents_back(address):
     documents = [DOCUMENTS[0], {"text": DOCUMENTS[1]}]
-    found = ask(address, "/v1/rerank", query=QUERY, documents=documents, return_documents=True)
-    assert {row["document"]["text"] for row in found["results"]} == set(DOCUMENTS[:2])
-    assert found["model"] == "tiny"
+    result = ask(address, "/v1/rerank", query=QUERY, documents=documents, return_documents=True)
+    assert {row["document"]["text"] for row in result["results"]} == set(DOCUMENTS[:2])
+    assert result["model"] == "tiny"
     bare = ask(address, "/v1/rerank", model="tiny", query=QUERY, documents=documents, top_n=1)
     assert len(bare["results"]) == 1 and "document" not in bare["results"][0]
 
 
-def test_null_is_as_good_as_nothing(address):
+def test_null_means_not_given(address):
     """LangChain's CohereRerank sends null for what it was not given."""
     body = {"model": "tiny", "query": QUERY, "documents": DOCUMENTS}
     for path, names in (
         ("/v2/rerank", ["top_n", "max_tokens_per_doc"]),
         ("/v1/rerank", ["top_n", "return_documents"]),
     ):
-        found = ask(address, path, **body, **dict.fromkeys(names))
-        assert found["results"] == ask(address, path, **body)["results"]
+        result = ask(address, path, **body, **dict.fromkeys(names))
+        assert result["results"] == ask(address, path, **body)["results"]
 
 
 @pytest.mark.parametrize(

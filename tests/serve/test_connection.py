@@ -1,4 +1,4 @@
-"""A connection that sends endless or slow headers is closed, before any key was looked at."""
+"""A connection that sends endless or slow headers is closed before any key is checked."""
 
 import socket
 
@@ -31,16 +31,16 @@ def soon(monkeypatch):
 
 def answer(one):
     """The next answer's first line; empty where the connection was closed."""
-    found = b""
-    while b'"live":true}' not in found:
+    result = b""
+    while b'"live":true}' not in result:
         try:
             more = one.recv(10_000)
-        except ConnectionResetError:  # closed, with bytes that nobody read
+        except ConnectionResetError:  # closed, with unread bytes
             more = b""
         if not more:
             break
-        found += more
-    return found.partition(b"\r\n")[0]
+        result += more
+    return result.partition(b"\r\n")[0]
 
 
 def test_headers_of_a_usual_size_pass(open_):
@@ -49,13 +49,13 @@ def test_headers_of_a_usual_size_pass(open_):
         assert answer(open_) == b"HTTP/1.1 200 OK"
 
 
-def test_requests_in_one_go_are_all_answered(open_):
+def test_pipelined_requests_are_all_answered(open_):
     open_.sendall(b"\r\n" + (LIVE + b"\r\n") * 3)
-    found = b""
-    while found.count(b'"live":true}') < 3:
+    result = b""
+    while result.count(b'"live":true}') < 3:
         more = open_.recv(10_000)
-        assert more, found
-        found += more
+        assert more, result
+        result += more
 
 
 @pytest.mark.parametrize("start", [b"", LIVE + b"\r\n"])
@@ -71,19 +71,19 @@ def test_whole_headers_that_are_too_long_are_refused(open_, start, header):
 
 
 @pytest.mark.parametrize("beginning", [LIVE + b"x-long: ", b"GET /"])
-def test_a_header_without_end_is_cut_off(open_, beginning):
+def test_an_endless_header_is_cut_off(open_, beginning):
     open_.sendall(beginning)
     sent = 0
-    with pytest.raises(OSError):  # a broken pipe or a reset, as the system has it
+    with pytest.raises(OSError):  # a broken pipe or a reset, depending on the system
         while sent < 100_000_000:
             sent += open_.send(b"a" * 100_000)
-    assert sent < 50_000_000  # what lies in the buffers of both sides
+    assert sent < 50_000_000  # the content of the buffers of both sides
 
 
 @pytest.mark.parametrize("start", [b"", LIVE + b"\r\n"])
 @pytest.mark.parametrize("beginning", [LIVE + b"x-slow: ", b"\r\n", b"G"])
 @pytest.mark.usefixtures("soon")
-def test_slow_headers_are_given_up_also_those_of_a_second_request(address, start, beginning):
+def test_slow_headers_time_out_also_in_a_second_request(address, start, beginning):
     with socket.create_connection(address, timeout=10) as one:
         if start:
             one.sendall(start)
@@ -93,7 +93,7 @@ def test_slow_headers_are_given_up_also_those_of_a_second_request(address, start
 
 
 @pytest.mark.usefixtures("soon")
-def test_a_connection_that_sends_nothing_is_closed_and_one_that_rests_is_not(address):
+def test_a_connection_that_sends_nothing_is_closed_and_an_idle_keep_alive_connection_is_not(address):
     with socket.create_connection(address, timeout=10) as silent, socket.create_connection(address) as rests:
         rests.sendall(LIVE + b"\r\n")
         assert answer(rests) == b"HTTP/1.1 200 OK"
@@ -104,7 +104,7 @@ def test_a_connection_that_sends_nothing_is_closed_and_one_that_rests_is_not(add
 
 @pytest.mark.usefixtures("soon")
 def test_a_slow_answer_is_no_slow_request(address):
-    """The next request has begun while the first is computed: the client is not to blame."""
+    """The next request arrives while the first is computed: the client is not slow."""
     model = FakeModel()
     model.gate.clear()
     with live(app_of(make_services(model, threads=1))) as url:

@@ -1,4 +1,4 @@
-"""Clients take turns in everything, and none learns from the time of its answers what another sent."""
+"""Clients take turns, and response times do not reveal what another client sent."""
 
 import asyncio
 import threading
@@ -9,10 +9,9 @@ import pytest
 import gemel
 from gemel.serve.access import read_keys
 from gemel.serve.batcher import EmbedOptions
-from gemel.serve.counters import Counters
-from gemel.serve.jobs import Jobs
-from gemel.serve.limits import DeadlineExceeded, Limits, Overloaded
-from gemel.serve.protocols.pairs import Calibrations
+from gemel.serve.options import DeadlineExceeded, Limits, Overloaded
+from gemel.serve.services import Calibrations, Jobs
+from gemel.serve.telemetry import Counters
 from serve_case import app_of, client, make_services
 from serve_fake import FakeModel
 from serve_models import light_cross
@@ -22,7 +21,7 @@ ANNA, BEN = "anna-secret-0123456789", "ben-secret-0123456789"
 
 
 class Gates:
-    """Jobs that note when they begin and wait until they are let go."""
+    """Jobs that record when they start and wait until they are released."""
 
     def __init__(self):
         self.begun, self.gates = [], {}
@@ -43,7 +42,7 @@ def turns(go, **limits):
         jobs, gates, tasks = Jobs(Limits(**limits), Counters()), Gates(), []
 
         async def begin(name, client, *, long):
-            running = jobs.run(gates.job(name), client=client, long=long, seconds=None)
+            running = jobs.run(gates.job(name), client=client, long=long)
             tasks.append(asyncio.create_task(running))
             await asyncio.sleep(0)
 
@@ -112,14 +111,16 @@ def test_a_client_has_few_long_requests_and_others_are_not_refused_for_it():
     jobs.close()
 
 
-def test_a_job_that_is_given_up_before_it_begins_never_does():
+def test_a_job_that_is_canceled_before_it_starts_never_runs():
     async def run():
         jobs, gates = Jobs(Limits(), Counters()), Gates()
-        first = asyncio.create_task(jobs.run(gates.job("first"), client="a", long=True, seconds=None))
+        first = asyncio.create_task(jobs.run(gates.job("first"), client="a", long=True))
         await asyncio.sleep(0)
+        jobs._limits = Limits(seconds=0.01)
         with pytest.raises(DeadlineExceeded):
-            await jobs.run(gates.job("second"), client="b", long=True, seconds=0.01)
-        gone = asyncio.create_task(jobs.run(gates.job("third"), client="b", long=True, seconds=None))
+            await jobs.run(gates.job("second"), client="b", long=True)
+        jobs._limits = Limits()
+        gone = asyncio.create_task(jobs.run(gates.job("third"), client="b", long=True))
         await asyncio.sleep(0)
         gone.cancel()
         await asyncio.sleep(0)
@@ -132,24 +133,24 @@ def test_a_job_that_is_given_up_before_it_begins_never_does():
     assert asyncio.run(run()) == (["first"], 0)
 
 
-def test_after_the_end_nothing_is_begun():
+def test_nothing_starts_after_shutdown():
     async def run():
         jobs, gates = Jobs(Limits(), Counters()), Gates()
         tasks = [
-            asyncio.create_task(jobs.run(gates.job(name), client="a", long=True, seconds=None))
+            asyncio.create_task(jobs.run(gates.job(name), client="a", long=True))
             for name in ("runs", "waits")
         ]
         await asyncio.sleep(0.01)
         jobs.close()
         assert len(jobs) == 1
         gates.gates["runs"].set()
-        found = await asyncio.gather(*tasks, return_exceptions=True)
-        return found[0], type(found[1]), gates.begun
+        result = await asyncio.gather(*tasks, return_exceptions=True)
+        return result[0], type(result[1]), gates.begun
 
     assert asyncio.run(run()) == ("runs", asyncio.CancelledError, ["runs"])
 
 
-# One key's many requests beside another's
+# Many requests of one key next to those of another
 
 
 @pytest.fixture(scope="module")
@@ -157,7 +158,7 @@ def model(tmp_path_factory):
     return gemel.load(tiny_bert(tmp_path_factory.mktemp("fair") / "tiny"))
 
 
-def test_a_key_with_many_pairs_does_not_hold_up_the_search_of_another(model, monkeypatch):
+def test_a_key_with_many_pairs_does_not_delay_the_search_of_another(model, monkeypatch):
     gate = threading.Event()
     monkeypatch.setattr("gemel.serve.protocols.pairs.similar_pairs", lambda *_, **__: gate.wait(20))
 
@@ -171,35 +172,35 @@ def test_a_key_with_many_pairs_does_not_hold_up_the_search_of_another(model, mon
                 )
                 for _ in range(24)
             ]
-            while not services.working:
+            while not len(services.jobs):
                 await asyncio.sleep(0.001)
-            found = await asyncio.wait_for(
+            result = await asyncio.wait_for(
                 http.post("/search", json={"query": "a", "texts": ["a", "b"]}, headers={"x-api-key": BEN}), 10
             )
             gate.set()
             statuses = [answer.status_code for answer in await asyncio.gather(*greedy)]
         await services.close()
-        return found.status_code, statuses.count(429)
+        return result.status_code, statuses.count(429)
 
     status, refused = asyncio.run(go())
     assert status == 200
     assert refused == 20  # four may wait, and the others are refused before anything is computed
 
 
-def test_a_cross_encoder_lets_others_work_between_its_pieces(model, tmp_path):
+def test_a_cross_encoder_yields_to_others_between_its_pieces(model, tmp_path):
     cross = light_cross(tmp_path / "cross")
     documents = [f"document {number}" for number in range(150)]
 
     async def go():
         services = make_services(model, cross=cross)
         calls = []
-        work = services.work
+        work = services.jobs.run
 
         async def counted(function, **settings):
             calls.append(settings)
             return await work(function, **settings)
 
-        services.work = counted
+        services.jobs.run = counted
         async with client(app_of(services)) as http:
             answer = await http.post("/rerank", json={"query": "a man", "texts": documents})
         await services.close()
@@ -218,7 +219,7 @@ def test_vectors_are_remembered_for_the_client_that_sent_the_text_only():
     async def go():
         services = make_services(model := FakeModel())
         for name in ("anna", "anna", "ben"):
-            await services.embed(["a secret"], EmbedOptions(client=name))
+            await services.batcher.embed(["a secret"], EmbedOptions(client=name))
         await services.close()
         return model.computed, services.counters.cache_hits
 
@@ -231,7 +232,8 @@ def test_a_text_under_way_for_one_client_is_not_shared_with_another():
         services = make_services(model)
         model.gate.clear()
         requests = [
-            asyncio.create_task(services.embed(["a secret"], EmbedOptions(client=name))) for name in "abb"
+            asyncio.create_task(services.batcher.embed(["a secret"], EmbedOptions(client=name)))
+            for name in "abb"
         ]
         await asyncio.sleep(0.05)
         model.gate.set()

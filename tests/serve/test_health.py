@@ -1,11 +1,11 @@
-"""Health and metrics: ready means that the model computed a moment ago."""
+"""Health and metrics: ready means that the model computed recently."""
 
 import asyncio
 
 import pytest
 
 from gemel.serve.batcher import EmbedOptions
-from gemel.serve.limits import Limits, Overloaded
+from gemel.serve.options import Limits, Overloaded
 from gemel.serve.protocols.operations import Health
 from gemel.serve.run import LoadingPage
 from serve_case import app_of, client, make_services
@@ -30,10 +30,10 @@ def test_ready_makes_a_real_forward_pass_and_remembers_it():
 
     last = asyncio.run(go())
     assert not last.ready and last.reason == "the server is going down"
-    assert len(set(probes)) == len(probes) == 2  # another text each time: a remembered vector proves nothing
+    assert len(set(probes)) == len(probes) == 2  # another text each time: a cached vector proves nothing
 
 
-def test_a_model_that_fails_or_stands_still_is_not_ready(monkeypatch):
+def test_a_model_that_fails_or_hangs_is_not_ready(monkeypatch):
     async def fails(_):
         raise ArithmeticError("inside")
 
@@ -84,13 +84,15 @@ def test_a_full_queue_is_no_reason_to_be_taken_out_of_service():
         app = app_of(services)
         async with client(app) as http:
             model.gate.clear()
-            first = asyncio.create_task(services.embed(["first"], EmbedOptions()))
+            first = asyncio.create_task(services.batcher.embed(["first"], EmbedOptions()))
             assert await asyncio.to_thread(model.began.acquire, timeout=10)
-            waits = asyncio.create_task(services.embed([" ".join("abcdefghijklmnopqr")], EmbedOptions()))
+            waits = asyncio.create_task(
+                services.batcher.embed([" ".join("abcdefghijklmnopqr")], EmbedOptions())
+            )
             while not services.batcher.queue_tokens:
                 await asyncio.sleep(0)
             with pytest.raises(Overloaded):
-                await services.embed(["one more"], EmbedOptions())
+                await services.batcher.embed(["one more"], EmbedOptions())
             ready = asyncio.create_task(http.get("/health/ready"))
             while not ready.done() and not services.batcher.workers.queue.count[0]:
                 await asyncio.sleep(0)
@@ -104,7 +106,7 @@ def test_a_full_queue_is_no_reason_to_be_taken_out_of_service():
     assert answer.status_code == 200, answer.text
 
 
-def test_figures_are_there_for_prometheus_and_the_page():
+def test_metrics_are_available_to_prometheus_and_the_page():
     async def go():
         services = make_services(FakeModel())
         async with client(app_of(services)) as http:
@@ -133,7 +135,7 @@ def test_figures_are_there_for_prometheus_and_the_page():
     assert status["total"]["texts"] == 3 and status["cache"]["hits"] == 1 and status["model"] == "fake"
 
 
-# Before the model is there
+# Before the model is loaded
 
 
 def front_answers(front, path):

@@ -14,19 +14,10 @@ from gemel.errors import InputError, WorkError
 from gemel.serve.batcher import EmbedResult
 from gemel.serve.connection import ClientDisconnected, JsonCount, is_small, read_body
 from gemel.serve.errors import RouteError, problem_of
-from gemel.serve.limits import (
-    DeadlineExceeded,
-    EncodeFailed,
-    Limits,
-    MemoryState,
-    Overloaded,
-    TooLarge,
-    memory_bytes,
-    memory_state,
-)
-from gemel.serve.middleware import Middleware, find_tracer
-from gemel.serve.options import ServeOptions
+from gemel.serve.middleware import Middleware
+from gemel.serve.options import DeadlineExceeded, EncodeFailed, Limits, Overloaded, ServeOptions, TooLarge
 from gemel.serve.run import index_locations
+from gemel.serve.telemetry import find_tracer, memory_bytes
 from serve_case import app_of, client, live, make_services
 from serve_fake import FakeModel
 from tiny import tiny_bert
@@ -38,7 +29,7 @@ def model(tmp_path_factory):
 
 
 def with_app(model, go, *, limits=None, **options):
-    """Run `go(http, services)` inside one event loop with a whole application."""
+    """Run `go(http, services)` inside one event loop with a complete application."""
 
     async def run():
         services = make_services(model, limits=limits)
@@ -57,7 +48,7 @@ def with_app(model, go, *, limits=None, **options):
 
 
 def counted(body, limits=None, piece=None):
-    """The counts of a body that arrives in pieces; nothing is counted where it is surely small."""
+    """The counts of a body that arrives in pieces; nothing is counted if the body is small."""
     limits = limits or Limits()
     count = JsonCount(limits)
     if not is_small(body, limits):
@@ -81,13 +72,13 @@ def parts(*bodies, gone=False):
 
 
 def test_a_body_is_read_whole_and_within_its_bytes():
-    assert asyncio.run(read_body(parts(b"ab", b"cd"), None, Limits(body_bytes=4), 1)).take() == b"abcd"
+    assert asyncio.run(read_body(parts(b"ab", b"cd"), None, Limits(body_bytes=4), 1)) == b"abcd"
     with pytest.raises(TooLarge, match="more than 3 bytes"):
         asyncio.run(read_body(parts(b"ab", b"cd"), None, Limits(body_bytes=3), 1))
     with pytest.raises(TooLarge, match="the body has 9 bytes, at most 3"):
         asyncio.run(read_body(parts(b"unread"), 9, Limits(body_bytes=3), 1))
     with pytest.raises(TooLarge):
-        asyncio.run(read_body(parts(b"abcd"), 2, Limits(body_bytes=3), 1))  # a length that was a lie
+        asyncio.run(read_body(parts(b"abcd"), 2, Limits(body_bytes=3), 1))  # a wrong content-length
     with pytest.raises(ClientDisconnected):
         asyncio.run(read_body(parts(b"ab", gone=True), None, Limits(body_bytes=9), 1))
 
@@ -102,7 +93,7 @@ def test_the_time_of_a_body_is_that_of_all_its_parts():
         asyncio.run(read_body(receive, None, Limits(body_bytes=9), 0.3))
 
 
-def test_a_body_that_does_not_come_is_given_up():
+def test_a_body_that_does_not_arrive_times_out():
     async def never():
         await asyncio.Event().wait()
 
@@ -142,7 +133,7 @@ def test_json_that_is_too_deep_is_refused_before_it_is_parsed(deep):
         "no json at all",
     ],
 )
-def test_brackets_inside_texts_are_no_depth(flat):
+def test_brackets_inside_strings_do_not_count_as_depth(flat):
     counted(flat.encode())
 
 
@@ -150,7 +141,7 @@ def test_large_bodies_together_are_bounded_and_small_ones_still_pass(model):
     limits = Limits(body_bytes=100_000)
 
     async def go(http, services):
-        middleware = Middleware(None, app_of(services).user_middleware[0].kwargs["options"])
+        middleware = Middleware(None, **app_of(services).user_middleware[0].kwargs)
         visits = [SimpleNamespace(body=0) for _ in range(18)]
         for visit in visits[:16]:
             middleware._reserve(visit, 100_000)
@@ -162,8 +153,8 @@ def test_large_bodies_together_are_bounded_and_small_ones_still_pass(model):
     assert with_app(model, go, limits=limits) == (0, 500)
 
 
-def test_bodies_in_chunks_take_the_room_that_they_have():
-    """Without a stated length the room grows with what comes, and is given back."""
+def test_chunked_bodies_are_counted_by_their_actual_size():
+    """Without a content-length the reserved size grows with the data, and is released."""
 
     async def app(scope, receive, send):
         assert len(scope["state"]["body"]) == 90_000
@@ -189,7 +180,7 @@ def test_bodies_in_chunks_take_the_room_that_they_have():
 
     async def go():
         services = make_services(FakeModel(), limits=Limits(body_bytes=100_000))
-        middleware = Middleware(app, app_of(services).user_middleware[0].kwargs["options"])
+        middleware = Middleware(app, **app_of(services).user_middleware[0].kwargs)
         tasks = []
         for _ in range(17):  # 17 x 90,000 bytes fit into 16 x 100,000
             reached.clear()
@@ -250,13 +241,12 @@ def test_errors_have_the_shape_of_the_protocol(model):
     assert plain == {"error": {"message": sentence, "type": "too_large"}}
 
 
-def test_a_failure_inside_tells_nothing_of_the_inside(model, capsys):
+def test_an_internal_error_reveals_no_details(model, capsys):
     async def go(http, services):
         async def broken(texts, ask):
             raise KeyError("the words of a text")
 
-        services.embed = broken
-        services.batcher  # noqa: B018 - made here, closed at the end
+        services.batcher.embed = broken
         return await http.post("/v1/embeddings", json={"input": "a", "model": "tiny"})
 
     answer = with_app(model, go, log="json")
@@ -270,7 +260,7 @@ def test_a_failure_inside_tells_nothing_of_the_inside(model, capsys):
 # Around every request
 
 
-def test_logs_hold_ids_and_never_texts(model, capsys):
+def test_logs_contain_ids_and_never_texts(model, capsys):
     async def go(http, _):
         return await http.post(
             "/v1/embeddings",
@@ -287,7 +277,7 @@ def test_logs_hold_ids_and_never_texts(model, capsys):
     assert "route=/v1/embeddings status=200" in capsys.readouterr().err
 
 
-def test_a_strange_request_id_is_replaced(model):
+def test_an_invalid_request_id_is_replaced(model):
     async def go(http, _):
         return await http.get("/health/live", headers={"x-request-id": 'a"b\\c'})
 
@@ -306,7 +296,7 @@ def test_a_strange_request_id_is_replaced(model):
         ("my.name", 200),
     ],
 )
-def test_a_page_that_points_its_own_name_here_is_refused(model, host, status):
+def test_dns_rebinding_is_refused(model, host, status):
     async def go(http, _):
         return await http.get("/health/live", headers={"host": host})
 
@@ -323,7 +313,7 @@ def test_other_origins_are_allowed_only_when_named(model):
     assert allowed.headers["access-control-allow-origin"] == "https://a.example"
 
 
-def test_answers_carry_safe_headers(model):
+def test_answers_have_security_headers(model):
     async def go(http, _):
         return await http.get("/health/live")
 
@@ -332,7 +322,7 @@ def test_answers_carry_safe_headers(model):
     assert headers["content-security-policy"].startswith("default-src 'none'")
 
 
-def test_short_memory_refuses_work_but_not_questions(model):
+def test_low_memory_refuses_encoding_but_not_other_requests(model):
     async def go(http, _):
         work = await http.post("/v1/embeddings", json={"input": "a", "model": "tiny"})
         return work.status_code, work.headers["retry-after"], (await http.get("/v1/models")).status_code
@@ -340,11 +330,24 @@ def test_short_memory_refuses_work_but_not_questions(model):
     assert with_app(model, go, memory_limit=1000) == (429, "5", 200)
 
 
-def test_the_state_of_the_memory():
+@pytest.mark.parametrize(
+    ("used", "limit", "status"),
+    [
+        (89_000_000, "100MB", 200),
+        (90_000_000, "100MB", 429),
+        (101_000_000, "100MB", 429),
+        (10**12, None, 200),
+    ],
+)
+def test_new_work_is_refused_when_the_memory_is_short(model, monkeypatch, used, limit, status):
     assert memory_bytes() > 10**6
-    states = [memory_state(used, 100) for used in (80, 95, 101)]
-    assert states == [MemoryState.ENOUGH, MemoryState.SHORT, MemoryState.OVER]
-    assert memory_state(10**12, None) is MemoryState.ENOUGH
+    monkeypatch.setattr("gemel.serve.middleware.memory_bytes", lambda: used)
+
+    async def go(http, services):
+        return await http.post("/embed", json={"inputs": "a man"}), services.counters.rejected["memory"]
+
+    answer, rejected = with_app(model, go, memory_limit=limit)
+    assert (answer.status_code, rejected) == (status, int(status == 429))
 
 
 def test_both_protocols_give_the_vectors_of_the_model(model):
@@ -379,7 +382,7 @@ def wait_until(true):
     raise AssertionError("it did not happen")
 
 
-def test_a_client_that_goes_away_takes_its_texts_along():
+def test_the_texts_of_a_disconnected_client_are_canceled():
     model = FakeModel()
     services = make_services(model, threads=1)
     with live(app_of(services)) as url:
@@ -400,34 +403,36 @@ def test_a_client_that_goes_away_takes_its_texts_along():
 
 def test_longer_work_is_bounded_in_number_and_time(model):
     async def go(_, services):
-        assert await services.work(lambda: 5) == 5
+        assert await services.jobs.run(lambda: 5) == 5
         with pytest.raises(ZeroDivisionError):
-            await services.work(lambda: 1 // 0)
+            await services.jobs.run(lambda: 1 // 0)
         done = asyncio.Event()
         loop = asyncio.get_running_loop()
 
         def wait():
             asyncio.run_coroutine_threadsafe(done.wait(), loop).result()
 
+        limits, services.jobs._limits = services.limits, Limits(seconds=0.01)
         with pytest.raises(DeadlineExceeded):
-            await services.work(wait, seconds=0.01)
-        tasks = [asyncio.create_task(services.work(wait)) for _ in range(7)]
+            await services.jobs.run(wait)
+        services.jobs._limits = limits
+        tasks = [asyncio.create_task(services.jobs.run(wait)) for _ in range(7)]
         await asyncio.sleep(0)
         with pytest.raises(Overloaded, match="8 longer requests of this client run or wait already"):
-            await services.work(wait)
-        other = asyncio.create_task(services.work(wait, client="other"))
+            await services.jobs.run(wait)
+        other = asyncio.create_task(services.jobs.run(wait, client="other"))
         await asyncio.sleep(0)
-        assert services.working == 9
+        assert len(services.jobs) == 9
         done.set()
         await asyncio.gather(*tasks, other)
         await asyncio.sleep(0)
-        return services.counters.rejected["work"], services.working
+        return services.counters.rejected["work"], len(services.jobs)
 
     assert with_app(model, go, limits=Limits(client_jobs=2)) == (1, 0)
 
 
-def test_a_request_has_one_time_for_all_that_it_does():
-    """Two pieces that each take nearly the whole time are together over it."""
+def test_a_request_has_one_time_limit_in_total():
+    """Two pieces that each take nearly the whole time limit exceed it together."""
     model = FakeModel()
 
     async def go(http, services):
@@ -435,7 +440,7 @@ def test_a_request_has_one_time_for_all_that_it_does():
             await asyncio.sleep(0.3)
             return EmbedResult(np.zeros((len(texts), 4), np.float32), *np.ones((2, len(texts)), np.int64))
 
-        services.embed = slow
+        services.batcher.embed = slow
         answer = await http.post("/pairs", json={"texts": [f"text {n}" for n in range(600)]})
         assert not asyncio.current_task().cancelling()
         return answer, services.counters.rejected
@@ -445,8 +450,8 @@ def test_a_request_has_one_time_for_all_that_it_does():
     assert rejected["deadline"] == 1 and rejected["gone"] == 0
 
 
-def test_a_request_has_one_sum_of_tokens(model):
-    """Also over the pieces that it is cut into, and over the query and its documents."""
+def test_a_request_has_one_token_limit_in_total(model):
+    """Also over the pieces that it is split into, and over the query and its documents."""
     texts = [f"the cat {'is ' * (n % 5)}" for n in range(600)]
     tokens = sum(len(ids) + 2 for ids in model.tokenizer.content(texts))
 
@@ -479,8 +484,8 @@ def test_options_that_cannot_be_are_refused():
 
 
 def test_only_addresses_of_this_machine_are_loopback():
-    known = {"127.0.0.1": True, "localhost": True, "::1": True, "0.0.0.0": False, "example.org": False}
-    assert {host: ServeOptions(host=host).loopback for host in known} == known
+    hosts = {"127.0.0.1": True, "localhost": True, "::1": True, "0.0.0.0": False, "example.org": False}
+    assert {host: ServeOptions(host=host).loopback for host in hosts} == hosts
 
 
 def test_indexes_have_names():

@@ -104,7 +104,7 @@ def test_the_example_of_the_docs_spreads_requests_and_survives_a_server(tmp_path
 
 @contextmanager
 def serving(model, index):
-    """A process of its own over the index folder; it and its host:port."""
+    """A separate server process on the index folder, and its host:port."""
     command = [sys.executable, "-m", "gemel", "serve", "--model", model, "--index", f"notes={index}"]
     command += ["--port", "0", "--threads", "1", "--log", "none"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -120,7 +120,7 @@ def serving(model, index):
 
 
 class Client:
-    """Asks until it is answered; counts how often it had to ask again."""
+    """Retries until it gets an answer; counts the retries."""
 
     def __init__(self, address, answered):
         self._address, self._answered = address, answered
@@ -185,6 +185,6 @@ def test_one_of_two_servers_of_an_index_is_killed_and_no_request_is_lost(tmp_pat
     assert dies.returncode == -signal.SIGKILL
     vectors = gemel.load(model).encode([text for text, _, _ in done], normalize=True)
     np.testing.assert_allclose([vector for _, vector, _ in done], vectors, atol=1e-6)
-    assert all(found for _, _, found in done)
+    assert all(result for _, _, result in done)
     with gemel.open_index(index) as after:
         assert len(after) == 50 + 4 * ROUNDS

@@ -9,7 +9,7 @@ import openai
 import pytest
 
 import gemel
-from gemel.serve.limits import Limits
+from gemel.serve.options import Limits
 from serve_case import app_of, live, make_services
 from tiny import tiny_bert
 
@@ -24,14 +24,14 @@ def model(tmp_path_factory):
 @pytest.fixture(scope="module")
 def address(model):
     limits = Limits(texts=20, characters=1000, tokens=2000)
-    with live(app_of(make_services(model, limits=limits))) as found:
-        yield found
+    with live(app_of(make_services(model, limits=limits))) as result:
+        yield result
 
 
 @pytest.fixture(scope="module")
 def client(address):
-    with openai.OpenAI(base_url=f"{address}/v1", api_key="unused", max_retries=0) as found:
-        yield found
+    with openai.OpenAI(base_url=f"{address}/v1", api_key="unused", max_retries=0) as result:
+        yield result
 
 
 def vectors_of(answer):
@@ -53,11 +53,11 @@ def test_the_clients_own_default_is_base64_and_gives_the_same_bits(client, model
 def test_base64_is_little_endian_float32(address, model):
     body = {"model": "tiny", "input": TEXTS[0], "encoding_format": "base64"}
     row = httpx.post(f"{address}/v1/embeddings", json=body).json()["data"][0]
-    found = np.frombuffer(base64.b64decode(row["embedding"]), dtype="<f4")
-    assert np.array_equal(found, model.encode(TEXTS[:1])[0])
+    result = np.frombuffer(base64.b64decode(row["embedding"]), dtype="<f4")
+    assert np.array_equal(result, model.encode(TEXTS[:1])[0])
 
 
-def test_usage_counts_the_tokens_with_their_marks(client, model):
+def test_usage_counts_special_tokens_too(client, model):
     answer = client.embeddings.create(model="tiny", input=TEXTS)
     tokens = int(model.encode_report(TEXTS).kept.sum())
     assert (answer.usage.prompt_tokens, answer.usage.total_tokens) == (tokens, tokens)
@@ -69,8 +69,8 @@ def test_the_async_client_gets_the_same_answers(address, model):
             body = [client.embeddings.create(model="tiny", input=text) for text in TEXTS]
             return await asyncio.gather(*body)
 
-    found = np.concatenate([vectors_of(answer) for answer in asyncio.run(ask())])
-    assert np.array_equal(found, model.encode(TEXTS))
+    result = np.concatenate([vectors_of(answer) for answer in asyncio.run(ask())])
+    assert np.array_equal(result, model.encode(TEXTS))
 
 
 def test_dimensions_keep_the_first_numbers_at_length_one(client, model):
@@ -94,7 +94,7 @@ def test_ids_of_another_tokenizer_are_refused_with_the_reason(client):
 
 def test_ids_that_the_tokenizer_would_not_make_are_refused(client, model):
     end, word = (model.tokenizer.pieces(text, special=False)[-1] for text in ("cats", "dog"))
-    assert end.token == "##s"  # begins no text
+    assert end.token == "##s"  # never starts a text
     with pytest.raises(
         openai.BadRequestError, match=r"input\[1\] is no sequence of token ids that the tokenizer"
     ):
@@ -105,8 +105,8 @@ def test_characters_that_the_vocabulary_lacks_may_come_as_ids(client, model):
     text = "hello ☃ world"
     ids = [piece.id for piece in model.tokenizer.pieces(text)]
     assert model.tokenizer.text(ids) == "hello world"
-    found = vectors_of(client.embeddings.create(model="tiny", input=ids))
-    assert np.array_equal(found, model.encode(["hello world"]))
+    result = vectors_of(client.embeddings.create(model="tiny", input=ids))
+    assert np.array_equal(result, model.encode(["hello world"]))
 
 
 def test_a_prompt_of_the_model_can_be_named(client, model):
@@ -125,8 +125,8 @@ def test_a_model_without_length_one_is_served_with_length_one(tmp_path):
         live(app_of(make_services(model))) as address,
         openai.OpenAI(base_url=f"{address}/v1", api_key="unused") as client,
     ):
-        found = vectors_of(client.embeddings.create(model="raw", input=TEXTS))
-    assert np.allclose(np.linalg.norm(found, axis=1), 1, atol=1e-6)
+        result = vectors_of(client.embeddings.create(model="raw", input=TEXTS))
+    assert np.allclose(np.linalg.norm(result, axis=1), 1, atol=1e-6)
 
 
 def test_the_loaded_model_is_listed_and_found_by_its_names(client):
@@ -186,7 +186,7 @@ def test_bad_input_gets_one_sentence_in_openais_shape(address, body, status, mes
     assert "Traceback" not in answer.text and "/src/" not in answer.text
 
 
-def test_a_body_that_a_foreign_page_could_send_is_refused(address):
+def test_a_cross_site_simple_request_is_refused(address):
     for sort in ("text/plain", "application/x-www-form-urlencoded"):
         body = {"content": b'{"model": "tiny", "input": "a"}', "headers": {"content-type": sort}}
         answer = httpx.post(f"{address}/v1/embeddings", **body)

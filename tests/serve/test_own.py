@@ -1,4 +1,4 @@
-"""Our own routes: search, pairs, clusters, explain, relation, indexes, status."""
+"""gemel's own routes: search, pairs, clusters, explain, relation, indexes, status."""
 
 from datetime import date
 
@@ -9,7 +9,7 @@ from tests.encoder.test_classification_head import LABELS
 
 import gemel
 from gemel.index.open import open_index
-from gemel.serve.limits import Limits
+from gemel.serve.options import Limits
 from serve_case import app_of, live, make_services
 from serve_models import light_cross, related_model
 from tiny import TEXT, tiny_bert
@@ -46,15 +46,15 @@ def http(server):
 
 @pytest.fixture
 def index(server):
-    """Empty at the start of each test, but for its columns."""
-    found = server[1]
-    found.delete([row.id for row in found.get(["a", "b", "c", "d"])] + MANY)
-    return found
+    """Empty at the start of each test, except for its columns."""
+    result = server[1]
+    result.delete([row.id for row in result.get(["a", "b", "c", "d"])] + MANY)
+    return result
 
 
 @pytest.fixture(scope="module")
 def related(folder):
-    """The client of a server whose model keeps a relation head, and the model."""
+    """The client of a server whose model has a classification head, and the model."""
     model = related_model(folder)
     with live(app_of(make_services(model))) as address, httpx.Client(base_url=address, timeout=60) as http:
         yield http, model
@@ -70,39 +70,39 @@ def ask(http, path, method="POST", **body):
 
 
 def test_search_in_texts_is_exact_search_with_the_prompts_of_both_sides(http, model):
-    found = ask(http, "/search", query="the cat", texts=MANY, k=5)
+    result = ask(http, "/search", query="the cat", texts=MANY, k=5)
     hits = gemel.search(model.encode_query(["the cat"]), model.encode_document(MANY), 5)
-    assert [row["id"] for row in found["hits"]] == [str(position) for position in hits.index[0]]
-    assert [row["score"] for row in found["hits"]] == pytest.approx(hits.score[0].tolist(), abs=1e-6)
-    assert [row["text"] for row in found["hits"]] == [MANY[position] for position in hits.index[0]]
-    assert (found["scored_by"], found["exact"]) == ("cosine", True)
+    assert [row["id"] for row in result["hits"]] == [str(position) for position in hits.index[0]]
+    assert [row["score"] for row in result["hits"]] == pytest.approx(hits.score[0].tolist(), abs=1e-6)
+    assert [row["text"] for row in result["hits"]] == [MANY[position] for position in hits.index[0]]
+    assert (result["scored_by"], result["exact"]) == ("cosine", True)
 
 
-def test_a_percentile_is_known_for_many_texts_and_not_for_few(http):
+def test_a_percentile_is_available_for_many_texts_and_not_for_few(http):
     many = ask(http, "/search", query="the cat", texts=MANY, k=60)["hits"]
-    known = [row["percentile"] for row in many]
-    assert known == sorted(known, reverse=True) and 0 <= known[-1] < known[0] <= 100
+    percentiles = [row["percentile"] for row in many]
+    assert percentiles == sorted(percentiles, reverse=True) and 0 <= percentiles[-1] < percentiles[0] <= 100
     few = ask(http, "/search", query="the cat", texts=TEXTS)["hits"]
     assert [row["percentile"] for row in few] == [None] * 3
 
 
-def test_an_offset_goes_on_where_the_page_before_ended(http):
+def test_an_offset_continues_after_the_previous_page(http):
     whole = ask(http, "/search", query="the cat", texts=MANY, k=6)["hits"]
     parts = [ask(http, "/search", query="the cat", texts=MANY, k=3, offset=n)["hits"] for n in (0, 3)]
     assert [*parts[0], *parts[1]] == whole
 
 
-def test_hybrid_search_lifts_the_text_that_shares_the_word(http):
-    found = ask(http, "/search", query="password", texts=[*TEXTS, "reset my password"], hybrid=True, k=4)
-    assert found["scored_by"] == "fusion"
-    assert found["hits"][0]["text"] == "reset my password"
-    assert all(-1 <= row["cosine"] <= 1 for row in found["hits"])
+def test_hybrid_search_ranks_the_text_with_the_word_higher(http):
+    result = ask(http, "/search", query="password", texts=[*TEXTS, "reset my password"], hybrid=True, k=4)
+    assert result["scored_by"] == "fusion"
+    assert result["hits"][0]["text"] == "reset my password"
+    assert all(-1 <= row["cosine"] <= 1 for row in result["hits"])
 
 
-def test_a_relation_head_says_how_each_hit_relates_to_the_query(related):
+def test_a_classification_head_labels_each_hit(related):
     http, model = related
-    found = ask(http, "/search", query=TEXTS[0], texts=TEXTS, k=3)["hits"]
-    for row in found:
+    result = ask(http, "/search", query=TEXTS[0], texts=TEXTS, k=3)["hits"]
+    for row in result:
         expected = model.relation([TEXTS[0]], [row["text"]])[0].tolist()
         assert row["relation"] == pytest.approx(dict(zip(LABELS, expected, strict=True)))
 
@@ -116,25 +116,25 @@ def test_reranking_needs_a_cross_encoder(http):
 def test_reranking_is_the_ranking_of_the_cross_encoder(folder, model):
     cross = light_cross(folder / "cross")
     with live(app_of(make_services(model, cross=cross))) as address, httpx.Client(base_url=address) as http:
-        found = ask(http, "/search", query="the cat", texts=TEXTS, rerank=True)
+        result = ask(http, "/search", query="the cat", texts=TEXTS, rerank=True)
     expected = cross.rank("the cat", TEXTS)
-    assert [int(row["id"]) for row in found["hits"]] == expected.index.tolist()
-    assert found["scored_by"] == "cross"
+    assert [int(row["id"]) for row in result["hits"]] == expected.index.tolist()
+    assert result["scored_by"] == "cross"
 
 
 # Pairs and clusters
 
 
 def test_pairs_are_those_of_similar_pairs_with_their_meaning(http, model):
-    found = ask(http, "/pairs", texts=MANY, k=7)
+    result = ask(http, "/pairs", texts=MANY, k=7)
     vectors = model.encode(MANY)
     expected = gemel.similar_pairs(vectors, k=7)
-    assert [row["left"] for row in found["pairs"]] == expected.left.tolist()
-    assert [row["right"] for row in found["pairs"]] == expected.right.tolist()
-    assert [row["score"] for row in found["pairs"]] == pytest.approx(expected.score.tolist(), abs=1e-6)
-    assert (found["complete"], found["compared"]) == (True, 60 * 59 // 2)
+    assert [row["left"] for row in result["pairs"]] == expected.left.tolist()
+    assert [row["right"] for row in result["pairs"]] == expected.right.tolist()
+    assert [row["score"] for row in result["pairs"]] == pytest.approx(expected.score.tolist(), abs=1e-6)
+    assert (result["complete"], result["compared"]) == (True, 60 * 59 // 2)
     meaning = gemel.calibrate(vectors, sample=200_000)
-    first = found["pairs"][0]
+    first = result["pairs"][0]
     assert first["percentile"] == pytest.approx(meaning.percentile(first["score"]))
     assert first["expected_false"] == pytest.approx(meaning.expected_false(first["score"]))
     assert (first["left_text"], first["right_text"]) == (MANY[first["left"]], MANY[first["right"]])
@@ -149,56 +149,56 @@ def test_pairs_by_a_score_and_by_expected_false(http, model):
 
 
 def test_pairs_between_two_sets(http):
-    found = ask(http, "/pairs", texts=TEXTS, other=["the cat is sleeping"], k=1)
-    assert found["pairs"][0]["left"] == 0 and found["pairs"][0]["score"] == pytest.approx(1, abs=1e-5)
-    assert found["compared"] == 3
+    result = ask(http, "/pairs", texts=TEXTS, other=["the cat is sleeping"], k=1)
+    assert result["pairs"][0]["left"] == 0 and result["pairs"][0]["score"] == pytest.approx(1, abs=1e-5)
+    assert result["compared"] == 3
 
 
 def test_an_answer_that_would_be_too_long_says_that_it_is_not_complete(http, monkeypatch):
     monkeypatch.setattr("gemel.serve.protocols.pairs.MOST", 10)
-    found = ask(http, "/pairs", texts=MANY, min_score=-1)
-    assert len(found["pairs"]) == 10 and not found["complete"]
+    result = ask(http, "/pairs", texts=MANY, min_score=-1)
+    assert len(result["pairs"]) == 10 and not result["complete"]
 
 
-def test_more_texts_than_the_batcher_takes_at_once_keep_their_order(http, model):
+def test_more_texts_than_the_batcher_accepts_keep_their_order(http, model):
     texts = [f"{text} {position % 7} {position}" for position, text in enumerate(MANY * 12)]
-    found = ask(http, "/pairs", texts=texts, k=20)["pairs"]
+    result = ask(http, "/pairs", texts=texts, k=20)["pairs"]
     expected = gemel.similar_pairs(model.encode(texts), k=20)
-    assert [(row["left"], row["right"]) for row in found] == list(
+    assert [(row["left"], row["right"]) for row in result] == list(
         zip(expected.left.tolist(), expected.right.tolist(), strict=True)
     )
 
 
 def test_pairs_with_relations(related, http):
-    found, model = related
-    row = ask(found, "/pairs", texts=TEXTS, k=1, relation=True)["pairs"][0]
+    result, model = related
+    row = ask(result, "/pairs", texts=TEXTS, k=1, relation=True)["pairs"][0]
     expected = model.relation([row["left_text"]], [row["right_text"]])[0].tolist()
     assert row["relation"] == pytest.approx(dict(zip(LABELS, expected, strict=True)), abs=1e-6)
     refused = http.post("/pairs", json={"texts": TEXTS, "relation": True})
     assert (refused.status_code, refused.json()["error"]["type"]) == (404, "no_relation")
 
 
-def test_clusters_have_members_titles_and_places(http, model):
+def test_clusters_have_members_titles_and_coordinates(http, model):
     texts = [*(f"the cat is sleeping {n}" for n in range(6)), *(f"stock market fell {n}" for n in range(6))]
-    found = ask(http, "/clusters", texts=texts, min_score=0.95, layout="pca")
+    result = ask(http, "/clusters", texts=texts, min_score=0.95, layout="pca")
     expected = gemel.cluster(model.encode(texts), min_score=0.95, texts=texts)
-    assert [row["label"] for row in found["clusters"]] == [item.id for item in expected.items] != []
-    for row in found["clusters"]:
+    assert [row["label"] for row in result["clusters"]] == [item.id for item in expected.items] != []
+    for row in result["clusters"]:
         assert row["members"] == expected.members(row["label"]).tolist()
         assert row["size"] == len(row["members"]) and row["text"] in texts and row["title"]
-    assert [point["cluster"] for point in found["points"]] == expected.labels.tolist()
-    assert all(0 <= point[axis] <= 1 for point in found["points"] for axis in "xy")
-    assert [point["index"] for point in found["points"]] == list(range(12))
+    assert [point["cluster"] for point in result["points"]] == expected.labels.tolist()
+    assert all(0 <= point[axis] <= 1 for point in result["points"] for axis in "xy")
+    assert [point["index"] for point in result["points"]] == list(range(12))
 
 
 def test_clusters_by_a_score_without_a_map(http):
-    found = ask(http, "/clusters", texts=TEXTS, min_score=0.99, layout="none")
-    assert (found["clusters"], found["points"], found["unassigned"]) == ([], [], 3)
-    assert found["method"] == "communities"
+    result = ask(http, "/clusters", texts=TEXTS, min_score=0.99, layout="none")
+    assert (result["clusters"], result["points"], result["unassigned"]) == ([], [], 3)
+    assert result["method"] == "communities"
 
 
 def test_slow_ways_to_cluster_take_fewer_texts(http, monkeypatch):
-    monkeypatch.setattr("gemel.serve.protocols.clusters.SLOW_TEXTS", 2)
+    monkeypatch.setattr("gemel.serve.protocols.pairs.SLOW_TEXTS", 2)
     for name, value in (("method", "hdbscan"), ("layout", "tsne")):
         answer = http.post("/clusters", json={"texts": TEXTS, name: value})
         assert answer.status_code == 413
@@ -210,26 +210,26 @@ def test_slow_ways_to_cluster_take_fewer_texts(http, monkeypatch):
 
 
 def test_an_explanation_sums_to_the_cosine(http, model):
-    found = ask(http, "/explain", left=TEXTS[0], right=TEXTS[1])
+    result = ask(http, "/explain", left=TEXTS[0], right=TEXTS[1])
     rows = model.encode(TEXTS[:2])
-    assert found["score"] == pytest.approx(float(rows[0] @ rows[1]), abs=1e-5)
+    assert result["score"] == pytest.approx(float(rows[0] @ rows[1]), abs=1e-5)
     for table, left, right in (
         ("table", "left_tokens", "right_tokens"),
         ("word_table", "left_words", "right_words"),
     ):
-        cells = np.array(found[table])
-        assert cells.sum() == pytest.approx(found["score"], abs=1e-6)
-        assert cells.shape == (len(found[left]), len(found[right]))
+        cells = np.array(result[table])
+        assert cells.sum() == pytest.approx(result["score"], abs=1e-6)
+        assert cells.shape == (len(result[left]), len(result[right]))
 
 
 def test_relations_come_with_their_labels(related):
     http, model = related
-    found = ask(http, "/relation", left=TEXTS[:2], right=TEXTS[1:])
-    assert found["labels"] == list(LABELS)
-    assert np.allclose(found["probabilities"], model.relation(TEXTS[:2], TEXTS[1:]), atol=1e-6)
+    result = ask(http, "/relation", left=TEXTS[:2], right=TEXTS[1:])
+    assert result["labels"] == list(LABELS)
+    assert np.allclose(result["probabilities"], model.relation(TEXTS[:2], TEXTS[1:]), atol=1e-6)
 
 
-def test_a_model_without_a_head_says_so(http):
+def test_a_model_without_a_head_is_an_error(http):
     answer = http.post("/relation", json={"left": ["a"], "right": ["b"]})
     assert answer.status_code == 404
     assert answer.json()["error"]["message"].startswith("tiny has no classification head.")
@@ -250,8 +250,8 @@ def fill(http):
 
 def test_documents_are_added_found_fetched_and_deleted(http, index):
     assert fill(http) == {"added": 3, "replaced": 0, "unchanged": 0, "encoded": 3, "truncated": 0}
-    found = ask(http, "/search", query=TEXTS[1], index="notes", k=2)
-    assert len(found["hits"]) == 2 and found["hits"][0]["fields"]["year"] in (2020, 2021, 2022)
+    result = ask(http, "/search", query=TEXTS[1], index="notes", k=2)
+    assert len(result["hits"]) == 2 and result["hits"][0]["fields"]["year"] in (2020, 2021, 2022)
     documents = ask(http, "/indexes/notes/get", ids=["b", "nobody", "a"])["documents"]
     assert [row["id"] for row in documents] == ["b", "a"]
     assert documents[0]["text"] == TEXTS[1] and documents[0]["fields"] == {"lang": "de", "year": 2021}
@@ -269,8 +269,8 @@ def test_lists_and_dates_are_fields_over_http(model):
         with live(app) as address, httpx.Client(base_url=address, timeout=60) as client:
             ask(client, "/indexes/notes/documents", documents=[document])
             for where in ("tags contains 'red' and day > '2023-01-01'", {"tags": {"contains": "red"}}):
-                found = ask(client, "/search", query="first", index="notes", k=2, where=where)["hits"]
-                assert [(row["id"], row["fields"]) for row in found] == [("y", document["fields"])]
+                result = ask(client, "/search", query="first", index="notes", k=2, where=where)["hits"]
+                assert [(row["id"], row["fields"]) for row in result] == [("y", document["fields"])]
             answer = client.post("/indexes/notes/documents", json={"documents": [wrong]})
     assert answer.status_code == 400 and "'tags' must be a string" in answer.text
 
@@ -278,12 +278,12 @@ def test_lists_and_dates_are_fields_over_http(model):
 def test_an_index_answers_as_it_does_without_a_server(http, index):
     fill(http)
     for options in ({}, {"where": {"lang": "en"}}, {"hybrid": True}, {"offset": 1}, {"exact": True}):
-        found = ask(http, "/indexes/notes/search", query="the cat is", k=2, **options)
+        result = ask(http, "/indexes/notes/search", query="the cat is", k=2, **options)
         expected = index.search("the cat is", 2, **options)
-        for row, hit in zip(found["hits"], expected, strict=True):
+        for row, hit in zip(result["hits"], expected, strict=True):
             meaning = {"percentile": row["percentile"], "relation": None}
             assert row == {**hit.row(), **meaning}
-        assert found["scored_by"] == expected.scored_by
+        assert result["scored_by"] == expected.scored_by
 
 
 def test_a_plain_search_goes_through_the_batcher_and_gives_the_same_bits(model):
@@ -291,22 +291,22 @@ def test_a_plain_search_goes_through_the_batcher_and_gives_the_same_bits(model):
         index.add(TEXTS)
         services = make_services(model, indexes={"notes": index})
         with live(app_of(services)) as address, httpx.Client(base_url=address, timeout=60) as http:
-            found = ask(http, "/search", query="hello world", index="notes")
+            result = ask(http, "/search", query="hello world", index="notes")
             assert services.counters.texts.total == 1
-            assert [row["score"] for row in found["hits"]] == [
+            assert [row["score"] for row in result["hits"]] == [
                 hit.score for hit in index.search("hello world")
             ]
 
 
 def test_a_percentile_in_an_index_is_that_of_its_own_passages(http, index, model):
     index.add(MANY, ids=MANY)
-    found = ask(http, "/search", query="the cat", index="notes", k=60)["hits"]
-    known = [row["percentile"] for row in found]
-    assert known == sorted(known, reverse=True) and 0 <= known[-1] < known[0] <= 100
+    result = ask(http, "/search", query="the cat", index="notes", k=60)["hits"]
+    percentiles = [row["percentile"] for row in result]
+    assert percentiles == sorted(percentiles, reverse=True) and 0 <= percentiles[-1] < percentiles[0] <= 100
     index.delete(MANY)
 
 
-def test_vectors_added_over_the_wire_are_those_added_here(http, index, model):
+def test_vectors_added_over_http_equal_those_added_locally(http, index, model):
     fill(http)
     with open_index(":memory:", model) as other:
         other.add(TEXTS, ids=["a", "b", "c"])
@@ -331,18 +331,21 @@ def test_ids_are_made_of_the_texts_where_none_are_given(http, index):
     assert ask(http, "/indexes/notes/documents", "DELETE", ids=[hit["id"]]) == {"deleted": 1}
 
 
-def test_an_index_says_what_it_holds_and_not_where_it_is(http, index):
+def test_an_index_reports_its_content_and_not_its_location(http, index):
     fill(http)
     (row,) = ask(http, "/indexes", "GET")["indexes"]
     assert (row["name"], row["documents"], row["model"], row["dim"]) == ("notes", 3, "tiny", 32)
     assert row["fields"] == {"lang": "text", "year": "int"}
-    found = ask(http, "/indexes/notes", "GET")
+    result = ask(http, "/indexes/notes", "GET")
     assert (
-        found["layout"] and "place" not in found and "location" not in found and row.items() <= found.items()
+        result["layout"]
+        and "place" not in result
+        and "location" not in result
+        and row.items() <= result.items()
     )
 
 
-def test_the_place_of_an_index_is_in_no_error(tmp_path, model):
+def test_the_location_of_an_index_is_in_no_error(tmp_path, model):
     location = tmp_path / "secret-place"
     open_index(location, model).close()
     with open_index(location, model, read_only=True) as index:

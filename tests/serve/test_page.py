@@ -12,7 +12,7 @@ from playwright.sync_api import expect, sync_playwright
 
 import gemel
 from gemel.serve.access import read_keys
-from gemel.serve.protocols.own import page_files, page_routes
+from gemel.serve.protocols.operations import page_files, page_routes
 from page_checks import CONTRAST, UNNAMED
 from page_server import KEY, TRAP, PageServer
 from serve_case import app_of, live, make_services
@@ -129,7 +129,7 @@ def test_every_file_comes_with_a_policy_that_allows_nothing_inline():
         assert headers["x-content-type-options"] == "nosniff"
 
 
-def test_the_files_name_no_other_place_and_write_no_markup():
+def test_the_files_name_no_other_host_and_write_no_markup():
     for name, file in page_files().items():
         source = file.body.decode().replace("http://www.w3.org/2000/svg", "")
         assert not re.search(r"(https?:)?//[a-z]+\.[a-z]", source), name
@@ -138,9 +138,9 @@ def test_the_files_name_no_other_place_and_write_no_markup():
 
 
 def test_every_file_of_the_page_is_used():
-    known = page_files()
-    sources = {name: file.body.decode() for name, file in known.items()}
-    for name in known:
+    files = page_files()
+    sources = {name: file.body.decode() for name, file in files.items()}
+    for name in files:
         others = "".join(source for other, source in sources.items() if other != name)
         assert name == "index.html" or name in others, f"nothing loads {name}"
 
@@ -159,11 +159,11 @@ def test_results_appear_as_one_types(opened, server):
     assert "entailment 80 %" in first.inner_text()
     requested = server.bodies("/search")[-1]
     assert requested == {"query": "music", "k": 10, "texts": TEXTS}
-    assert len(server.bodies("/search")) < len("music")  # the pauses between keys are waited for
+    assert len(server.bodies("/search")) < len("music")  # the page waits for a pause between keys
 
 
 @browser_needed
-def test_an_older_question_never_replaces_a_newer_answer(opened, server):
+def test_an_older_answer_never_replaces_a_newer_one(opened, server):
     page = opened()
     page.select_option("#source", "")
     fill(page, "search")
@@ -205,7 +205,7 @@ def test_markup_in_a_text_stays_text(opened):
 
 
 @browser_needed
-def test_the_heat_map_sums_to_the_score_and_reads_aloud(opened):
+def test_the_heat_map_sums_to_the_score_and_is_accessible(opened):
     page = opened("compare")
     page.fill("#left", "a man plays")
     page.fill("#right", "someone plays music")
@@ -274,8 +274,8 @@ def test_a_file_gives_its_texts(opened, server, name, content):
     page.wait_for_selector("#clusters .file b")
     page.click("#clusters [type=submit]")
     page.wait_for_selector("#clusters .map")
-    found = [text.replace("\n", " ") for text in server.bodies("/clusters")[-1]["texts"]]
-    assert found == ["first text", "second text"]
+    result = [text.replace("\n", " ") for text in server.bodies("/clusters")[-1]["texts"]]
+    assert result == ["first text", "second text"]
 
 
 @browser_needed
@@ -319,7 +319,7 @@ def test_the_map_is_read_by_pointing_and_by_keys(opened):
 
 
 @browser_needed
-def test_the_server_is_asked_only_while_its_tab_is_open(opened, server):
+def test_the_server_is_polled_only_while_its_tab_is_open(opened, server):
     page = opened("server", own_clock=True)
     expect(page.locator("#server .now").first).to_contain_text("812")
     expect(page.locator("#server .facts")).to_contain_text("tiny-model")
@@ -338,7 +338,7 @@ def test_the_server_is_asked_only_while_its_tab_is_open(opened, server):
 
 
 @browser_needed
-def test_a_key_is_asked_for_and_kept_for_the_tab(opened, server):
+def test_a_key_is_requested_and_kept_for_the_tab(opened, server):
     server.wants_key = True
     page = opened(expect_refusals=True)
     page.wait_for_selector("#key-dialog[open]")
@@ -357,7 +357,7 @@ def test_a_key_is_asked_for_and_kept_for_the_tab(opened, server):
 
 
 @browser_needed
-def test_a_refusal_is_said_in_the_servers_words(opened, server):
+def test_an_error_is_shown_with_the_message_of_the_server(opened, server):
     server.fails = "Too much is waiting."
     page = opened("pairs", expect_refusals=True)
     page.click("#pairs [data-examples]")
@@ -367,12 +367,12 @@ def test_a_refusal_is_said_in_the_servers_words(opened, server):
 
 
 @browser_needed
-def test_a_long_job_can_be_cancelled(opened, server):
+def test_a_long_job_can_be_canceled(opened, server):
     server.holds = lambda path, body: path == "/pairs"
     page = opened("pairs")
     page.click("#pairs [data-examples]")
     page.click("#pairs [data-cancel]")
-    assert page.inner_text("#pairs .status") == "Cancelled."
+    assert page.inner_text("#pairs .status") == "Canceled."
     assert page.is_enabled("#pairs [type=submit]")
     server.holds = lambda path, body: False
 
@@ -445,7 +445,7 @@ def test_the_theme_follows_the_system_until_it_is_chosen(opened):
 
 
 @browser_needed
-def test_nothing_moves_for_those_who_ask_for_it(opened):
+def test_reduced_motion_is_respected(opened):
     page = opened(reduced_motion="reduce")
     assert page.evaluate("getComputedStyle(document.querySelector('#tab-search')).transitionDuration") == "0s"
 

@@ -1,4 +1,4 @@
-"""`gemel serve` as a process: it says where it is, answers, drains at the first signal, stops at the second."""
+"""`gemel serve` as a process: it prints its address, answers, drains at the first signal, stops at the second."""
 
 import json
 import os
@@ -23,9 +23,9 @@ def serving(folder, *flags, **variables):
     environment = {**os.environ, "OMP_NUM_THREADS": "1", **variables}
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
     try:
-        said = process.stderr.readline()
-        address = re.search(r"http://([\d.:]+) ", said)
-        assert address, said + process.stderr.read()
+        output = process.stderr.readline()
+        address = re.search(r"http://([\d.:]+) ", output)
+        assert address, output + process.stderr.read()
         assert "try: curl http://" in process.stderr.readline()
         yield process, address[1]
     finally:
@@ -34,8 +34,8 @@ def serving(folder, *flags, **variables):
         process.stderr.close()
 
 
-def embed(place, text="a man", **headers):
-    connection = HTTPConnection(place, timeout=30)
+def embed(host, text="a man", **headers):
+    connection = HTTPConnection(host, timeout=30)
     body = json.dumps({"model": "tiny", "input": text})
     connection.request("POST", "/v1/embeddings", body, {"content-type": "application/json", **headers})
     answer = connection.getresponse()
@@ -50,15 +50,15 @@ def folder(tmp_path_factory):
 
 
 def test_it_serves_and_ends_with_zero_at_sigterm_after_its_last_answer(folder):
-    with serving(folder, "--log", "json") as (process, place):
-        assert embed(place)[0] == 200
-        slow = HTTPConnection(place, timeout=30)
+    with serving(folder, "--log", "json") as (process, host):
+        assert embed(host)[0] == 200
+        slow = HTTPConnection(host, timeout=30)
         slow.putrequest("POST", "/v1/embeddings")
         body = json.dumps({"model": "tiny", "input": "a cat"}).encode()
         slow.putheader("content-type", "application/json")
         slow.putheader("content-length", str(len(body)))
         slow.endheaders(body[:5])  # under way when the signal comes
-        assert embed(place)[0] == 200
+        assert embed(host)[0] == 200
         process.send_signal(signal.SIGTERM)
         slow.send(body[5:])
         assert slow.getresponse().status == 200
@@ -68,13 +68,13 @@ def test_it_serves_and_ends_with_zero_at_sigterm_after_its_last_answer(folder):
         assert [line["status"] for line in lines] == [200] * 3
 
 
-def test_the_second_signal_stops_at_once(folder):
-    with serving(folder, "--log", "none", "--body-seconds", "60") as (process, place):
-        slow = HTTPConnection(place, timeout=30)
+def test_the_second_signal_stops_immediately(folder):
+    with serving(folder, "--log", "none", "--body-seconds", "60") as (process, host):
+        slow = HTTPConnection(host, timeout=30)
         slow.putrequest("POST", "/v1/embeddings")
         slow.putheader("content-length", "100")
         slow.endheaders(b"{")
-        assert embed(place)[0] == 200
+        assert embed(host)[0] == 200
         process.send_signal(signal.SIGTERM)
         threading.Event().wait(0.05)
         process.send_signal(signal.SIGTERM)
@@ -84,9 +84,9 @@ def test_the_second_signal_stops_at_once(folder):
 
 def test_keys_of_the_environment_count(folder):
     key = "a-key-for-this-test-0123456789"
-    with serving(folder, "--log", "none", GEMEL_API_KEYS=f"anna:{key}") as (_, place):
-        assert embed(place)[0] == 401
-        assert embed(place, authorization=f"Bearer {key}")[0] == 200
+    with serving(folder, "--log", "none", GEMEL_API_KEYS=f"anna:{key}") as (_, host):
+        assert embed(host)[0] == 401
+        assert embed(host, authorization=f"Bearer {key}")[0] == 200
 
 
 def test_a_process_over_its_memory_ends_to_be_restarted(folder):
@@ -102,7 +102,7 @@ from gemel.serve import run
 
 def ready(_):
     def say(address, services):
-        asyncio.get_running_loop().create_task(services.work(lambda: time.sleep(60)))
+        asyncio.get_running_loop().create_task(services.jobs.run(lambda: time.sleep(60)))
     return say
 
 run.memory_bytes = lambda: 10**12
@@ -138,5 +138,5 @@ def test_a_process_over_its_memory_does_not_wait_for_a_long_job(folder):
 def test_a_wrong_request_is_refused_with_one_line(capsys, monkeypatch, flags, message):
     monkeypatch.delenv("GEMEL_API_KEYS", raising=False)
     assert main(["serve", "--port", "0", *flags]) == 2
-    said = capsys.readouterr().err
-    assert message in said and len(said.splitlines()) == 1
+    output = capsys.readouterr().err
+    assert message in output and len(output.splitlines()) == 1

@@ -1,4 +1,4 @@
-"""Requests made up from the OpenAPI document: none breaks the server, every answer is as the document says."""
+"""Requests generated from the OpenAPI document: none breaks the server, every answer matches the document."""
 
 import json
 from pathlib import Path
@@ -17,7 +17,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from gemel.index.open import open_index
-from gemel.serve.limits import Limits
+from gemel.serve.options import Limits
 from serve_case import app_of, live, make_services
 from serve_models import light_cross, related_model
 
@@ -68,8 +68,8 @@ def address(tmp_path_factory):
     with open_index(":memory:", model) as index:
         index.add(["the cat is sleeping", "hello world"], ids=["a", "b"], fields={"year": [2020, 2021]})
         services = make_services(model, cross=cross, indexes={"notes": index}, limits=Limits(texts=100))
-        with live(app_of(services)) as found:
-            yield found
+        with live(app_of(services)) as result:
+            yield result
 
 
 @pytest.fixture(scope="module")
@@ -90,10 +90,10 @@ def test_the_document_is_the_one_that_clients_were_generated_from(document):
     assert document["components"] == {"schemas": golden["schemas"]}
 
 
-def test_every_route_of_the_protocols_is_asked(document):
-    known = [(method.upper(), path) for path, item in document["paths"].items() for method in item]
+def test_every_route_of_the_protocols_is_tested(document):
+    documented = [(method.upper(), path) for path, item in document["paths"].items() for method in item]
     health = {"/metrics", "/health", "/health/live", "/health/ready"}
-    assert sorted(each for each in known if each[1] not in health) == sorted(OPERATIONS)
+    assert sorted(each for each in documented if each[1] not in health) == sorted(OPERATIONS)
 
 
 @pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE])
@@ -101,7 +101,7 @@ def test_every_route_of_the_protocols_is_asked(document):
 def test_made_up_requests_are_answered_as_the_document_says(schema, address, method, path, mode):
     operation = schema[path][method]
     if mode is GenerationMode.NEGATIVE and method == "GET":
-        return  # nothing to get wrong
+        return  # no parameters
 
     @seed(7)
     @settings(

@@ -11,9 +11,9 @@ from tests.encoder.test_classification_head import LABELS
 
 import gemel
 from gemel.index.open import open_index
-from gemel.serve.limits import Limits
+from gemel.serve.options import Limits
 from gemel.serve.protocols import cohere, openai, tei
-from gemel.serve.protocols.requests import ForeignRequest
+from gemel.serve.routes import ForeignRequest
 from serve_case import app_of, live, make_services
 from serve_models import light_cross, related_model
 from tiny import tiny_bert
@@ -34,16 +34,16 @@ def model(folder):
 
 @pytest.fixture(scope="module")
 def address(model):
-    with live(app_of(make_services(model, limits=Limits(texts=50, tokens=5000)))) as found:
-        yield found
+    with live(app_of(make_services(model, limits=Limits(texts=50, tokens=5000)))) as result:
+        yield result
 
 
 @pytest.fixture(scope="module")
 def ranking(folder, model):
     """A server with a cross-encoder that ranks."""
     cross = light_cross(folder / "cross")
-    with live(app_of(make_services(model, cross=cross))) as found:
-        yield found, cross
+    with live(app_of(make_services(model, cross=cross))) as result:
+        yield result, cross
 
 
 def is_request(kind):
@@ -76,26 +76,26 @@ def test_feature_extraction_gives_the_bits_of_encode(address, model):
 def test_the_address_alone_is_enough_for_the_client(address, model):
     client = InferenceClient(model=address)
     assert np.array_equal(client.feature_extraction(TEXTS), model.encode(TEXTS))
-    found = client.sentence_similarity(TEXTS[0], other_sentences=TEXTS[1:])
+    result = client.sentence_similarity(TEXTS[0], other_sentences=TEXTS[1:])
     rows = model.encode(TEXTS)
-    assert np.allclose(found, rows[1:] @ rows[0], atol=1e-6)
+    assert np.allclose(result, rows[1:] @ rows[0], atol=1e-6)
 
 
 def test_the_clients_options_reach_the_model(address, model):
     client = InferenceClient(model=f"{address}/embed")
     raw = client.feature_extraction(TEXTS, normalize=False)
     assert np.array_equal(raw, model.encode(TEXTS, normalize=False))
-    asked = client.feature_extraction(TEXTS, prompt_name="query")
-    assert np.array_equal(asked, model.encode(TEXTS, prompt_name="query"))
+    queries = client.feature_extraction(TEXTS, prompt_name="query")
+    assert np.array_equal(queries, model.encode(TEXTS, prompt_name="query"))
     assert client.feature_extraction(TEXTS, dimensions=8).shape == (3, 8)
 
 
 def test_sentence_similarity_is_the_cosine(address, model):
-    found = InferenceClient(model=f"{address}/similarity").sentence_similarity(
+    result = InferenceClient(model=f"{address}/similarity").sentence_similarity(
         TEXTS[0], other_sentences=TEXTS
     )
-    assert np.allclose(found, model.encode(TEXTS) @ model.encode(TEXTS[:1])[0], atol=1e-6)
-    assert found[0] == pytest.approx(1, abs=1e-6)
+    assert np.allclose(result, model.encode(TEXTS) @ model.encode(TEXTS[:1])[0], atol=1e-6)
+    assert result[0] == pytest.approx(1, abs=1e-6)
 
 
 def test_an_error_reaches_the_client_with_its_sentence(address):
@@ -118,21 +118,21 @@ def test_the_beginning_can_be_cut_off_instead_of_the_end(address, model):
         LONG, truncate=True, truncation_direction="left"
     )
     words = LONG.split()
-    end = " ".join(words[-62:])  # a token a word, and two marks
+    end = " ".join(words[-62:])  # one token per word, and two special tokens
     assert np.array_equal(left, model.encode([end]))
     short = vectors(address, inputs=TEXTS[0], truncation_direction="Left")
     assert np.array_equal(short, model.encode(TEXTS[:1]))
 
 
 def test_a_cross_encoder_refuses_to_cut_the_beginning(ranking):
-    """It has its own tokenizer and length, and cuts at the end: nothing is cut by the measure of the other model."""
+    """It has its own tokenizer and maximum length, and truncates at the end, whatever the limits of the other model."""
     address, cross = ranking
-    asked = {"query": TEXTS[0], "truncation_direction": "Left"}
+    queries = {"query": TEXTS[0], "truncation_direction": "Left"}
     assert cross.max_length < 60
-    fits = ask(address, "rerank", **asked, texts=TEXTS, raw_scores=True)
+    fits = ask(address, "rerank", **queries, texts=TEXTS, raw_scores=True)
     logits = cross.logits([TEXTS[0]] * 3, TEXTS)[:, 0]
     assert [row["score"] for row in fits] == pytest.approx(sorted(logits.tolist(), reverse=True), abs=1e-6)
-    refused = httpx.post(f"{address}/rerank", json={**asked, "texts": [" ".join(LONG.split()[:60])]})
+    refused = httpx.post(f"{address}/rerank", json={**queries, "texts": [" ".join(LONG.split()[:60])]})
     assert refused.status_code == 400, refused.text
     assert "the model reads 48, and truncation_direction 'Left' is not possible" in refused.json()["error"]
 
@@ -146,7 +146,7 @@ COHERE = (cohere.RerankRequest, cohere.OlderRerankRequest)
     "kind",
     [kind for kind in (*vars(tei).values(), openai.EmbeddingsRequest, *COHERE) if is_request(kind)],
 )
-def test_what_may_be_left_out_may_be_null(kind):
+def test_optional_fields_may_be_null(kind):
     """Clients written in typed languages send null for what was not given."""
     optional = [name for name, field in kind.model_fields.items() if not field.is_required()]
     body = {**kind.model_json_schema()["examples"][0], **dict.fromkeys(optional)}
@@ -197,8 +197,8 @@ def test_every_route_counts_its_tokens(folder):
 
 
 def test_embed_all_gives_the_vectors_of_every_token(address, model):
-    found = ask(address, "embed_all", inputs=TEXTS)
-    for rows, expected in zip(found, model.tokens(TEXTS), strict=True):
+    result = ask(address, "embed_all", inputs=TEXTS)
+    for rows, expected in zip(result, model.tokens(TEXTS), strict=True):
         assert np.array_equal(np.array(rows, dtype=np.float32), expected.vectors)
 
 
@@ -214,50 +214,50 @@ def test_sparse_vectors_are_declined_as_by_a_model_without_them(address):
     assert (answer.status_code, answer.json()["error_type"]) == (424, "Backend")
 
 
-def test_tokens_come_with_their_places_and_decode_to_the_text(address):
-    (found,) = ask(address, "tokenize", inputs="the café dog")
-    assert [each["text"] for each in found] == ["[CLS]", "the", "c", "a", "f", "é", "dog", "[SEP]"]
-    assert [each["special"] for each in found] == [True, *[False] * 6, True]
-    assert found[0]["start"] is None and (found[5]["start"], found[5]["stop"]) == (7, 8)
-    ids = [each["id"] for each in found]
+def test_tokens_have_offsets_and_decode_to_the_text(address):
+    (result,) = ask(address, "tokenize", inputs="the café dog")
+    assert [each["text"] for each in result] == ["[CLS]", "the", "c", "a", "f", "é", "dog", "[SEP]"]
+    assert [each["special"] for each in result] == [True, *[False] * 6, True]
+    assert result[0]["start"] is None and (result[5]["start"], result[5]["stop"]) == (7, 8)
+    ids = [each["id"] for each in result]
     assert ask(address, "decode", ids=ids) == ["the café dog"]
     assert ask(address, "decode", ids=[ids, ids[:2]], skip_special_tokens=False)[1] == "[CLS] the"
 
 
-def test_tokens_without_marks_and_with_a_prompt(address):
-    (found,) = ask(address, "tokenize", inputs=["dog"], add_special_tokens=False, prompt_name="query")
-    assert [each["text"] for each in found] == ["how", "do", "i", "dog"]
+def test_tokens_without_special_tokens_and_with_a_prompt(address):
+    (result,) = ask(address, "tokenize", inputs=["dog"], add_special_tokens=False, prompt_name="query")
+    assert [each["text"] for each in result] == ["how", "do", "i", "dog"]
 
 
 def test_info_names_the_model_and_the_limits(address):
-    found = httpx.get(f"{address}/info").json()
-    assert found["model_id"] == "tiny" and found["max_input_length"] == 64
-    assert found["model_type"] == {"embedding": {"pooling": "mean"}}
-    assert found["max_client_batch_size"] == 50
+    result = httpx.get(f"{address}/info").json()
+    assert result["model_id"] == "tiny" and result["max_input_length"] == 64
+    assert result["model_type"] == {"embedding": {"pooling": "mean"}}
+    assert result["max_client_batch_size"] == 50
 
 
 # Ranking and classes
 
 
 def test_rerank_without_a_cross_encoder_is_by_cosine(address, model):
-    found = ask(address, "rerank", query=TEXTS[0], texts=TEXTS, raw_scores=True, return_text=True)
+    result = ask(address, "rerank", query=TEXTS[0], texts=TEXTS, raw_scores=True, return_text=True)
     cosine = model.encode(TEXTS) @ model.encode(TEXTS[:1], prompt_name="query")[0]
-    assert [row["index"] for row in found] == np.argsort(-cosine).tolist()
-    assert [row["score"] for row in found] == pytest.approx(sorted(cosine, reverse=True), abs=1e-6)
-    assert [row["text"] for row in found] == [TEXTS[row["index"]] for row in found]
+    assert [row["index"] for row in result] == np.argsort(-cosine).tolist()
+    assert [row["score"] for row in result] == pytest.approx(sorted(cosine, reverse=True), abs=1e-6)
+    assert [row["text"] for row in result] == [TEXTS[row["index"]] for row in result]
     between = ask(address, "rerank", query=TEXTS[0], texts=TEXTS)
-    assert [row["score"] for row in between] == pytest.approx([(1 + row["score"]) / 2 for row in found])
+    assert [row["score"] for row in between] == pytest.approx([(1 + row["score"]) / 2 for row in result])
 
 
 def test_rerank_with_a_cross_encoder_is_its_ranking(ranking):
     address, cross = ranking
-    found = ask(address, "rerank", query=TEXTS[0], texts=TEXTS)
+    result = ask(address, "rerank", query=TEXTS[0], texts=TEXTS)
     expected = cross.rank(TEXTS[0], TEXTS)
-    assert [row["index"] for row in found] == expected.index.tolist()
+    assert [row["index"] for row in result] == expected.index.tolist()
     raw = ask(address, "rerank", query=TEXTS[0], texts=TEXTS, raw_scores=True)
     logits = cross.logits([TEXTS[0]] * 3, TEXTS)[:, 0]
     assert [row["score"] for row in raw] == pytest.approx(logits[expected.index].tolist(), abs=1e-6)
-    assert [row["score"] for row in found] == pytest.approx(
+    assert [row["score"] for row in result] == pytest.approx(
         1 / (1 + np.exp(-logits[expected.index])), abs=1e-6
     )
 
@@ -268,7 +268,7 @@ def test_a_model_without_classes_declines_to_predict(address, ranking):
         assert (answer.status_code, answer.json()["error_type"]) == (424, "Backend")
 
 
-def test_a_relation_head_predicts_the_classes_of_pairs(folder):
+def test_a_classification_head_predicts_the_classes_of_pairs(folder):
     model = related_model(folder)
     with live(app_of(make_services(model))) as address:
         one = ask(address, "predict", inputs=TEXTS[:2])
@@ -284,11 +284,11 @@ def test_a_relation_head_predicts_the_classes_of_pairs(folder):
 def test_a_cross_encoder_with_classes_predicts_and_does_not_rank(folder, model):
     cross = light_cross(folder / "nli", labels=3)
     with live(app_of(make_services(model, cross=cross))) as address:
-        found = ask(address, "predict", inputs=[TEXTS[:2]])[0]
+        result = ask(address, "predict", inputs=[TEXTS[:2]])[0]
         raw = ask(address, "predict", inputs=[TEXTS[:2]], raw_scores=True)[0]
         ranked = ask(address, "rerank", query=TEXTS[0], texts=TEXTS, raw_scores=True)
     chances = cross.probabilities(TEXTS[:1], TEXTS[1:2])[0]
-    assert [row["score"] for row in found] == pytest.approx(sorted(chances.tolist(), reverse=True))
+    assert [row["score"] for row in result] == pytest.approx(sorted(chances.tolist(), reverse=True))
     assert raw[0]["score"] == pytest.approx(float(cross.logits(TEXTS[:1], TEXTS[1:2]).max()))
     assert all(-1 <= row["score"] <= 1 for row in ranked)
 

@@ -10,7 +10,7 @@ from gemel.cli.main import cli
 
 
 def commands() -> Iterator[tuple[str, click.Command]]:
-    """Each command that does something, by its words: "encode", "index add"."""
+    """Each command that is not a group, by its words: "encode", "index add"."""
     yield from ((words, each) for words, each in everything() if not isinstance(each, click.Group))
 
 
@@ -35,12 +35,12 @@ def options(command: click.Command) -> list[click.Option]:
 
 
 def examples(command: click.Command) -> list[str]:
-    """The lines below "Examples:"; one that goes on in the next, further in, is joined."""
+    """The lines below "Examples:"; indented continuation lines are joined."""
     lines = (command.epilog or "").partition("Example")[2].splitlines()[1:]
-    found: list[str] = []
+    result: list[str] = []
     for line in lines:
-        if line.startswith("    ") and found:
-            found[-1] = f"{found[-1]} {line.strip()}"
+        if line.startswith("    ") and result:
+            result[-1] = f"{result[-1]} {line.strip()}"
         elif line.strip():
-            found.append(line.strip())
-    return found
+            result.append(line.strip())
+    return result

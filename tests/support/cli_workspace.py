@@ -65,7 +65,7 @@ def make_workspace(folder: Path) -> Path:
 
 
 def _cross(folder: Path) -> None:
-    """A cross-encoder as transformers saves one, of random numbers."""
+    """A cross-encoder as transformers saves one, with random weights."""
     inner = tiny_bert(folder / "inner")
     random = np.random.default_rng(0)
     weights = {f"bert.{name}": weight for name, weight in load_file(inner / "model.safetensors").items()}

@@ -1,7 +1,7 @@
 """Read the code blocks of a page and run them in a folder.
 
-The blocks of a page run in their order, as one story: Python blocks share their variables, shell blocks the folder.
-Comments in a page give the instructions:
+The blocks of a page run in order, as one program: Python blocks share their variables, shell blocks the folder.
+Comments in a page are instructions:
 
 <!-- not run: REASON -->    the next block cannot run here
 <!-- slow: REASON -->       it runs where GEMEL_SLOW_DOCS is set
@@ -136,7 +136,7 @@ def _terminal(code: str) -> tuple[str, str]:
         )
         os.close(outer)
         parts = []
-        with contextlib.suppress(OSError):  # the end of a terminal is an error
+        with contextlib.suppress(OSError):  # reading past the end of a terminal is an error
             while part := os.read(inner, 65536):
                 parts.append(part)
         os.close(inner)

@@ -1,4 +1,4 @@
-"""What pages of the docs take for granted: small files, folders and Python names, made when a page asks for them."""
+"""What pages of the docs assume: small files, folders and Python names, made when a page names them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A process whose children encode to a folder and are killed on the way; run by test_encode_folder.py.
+"""A process whose children encode to a folder and are killed meanwhile; run by test_encode_folder.py.
 
-One JSON request a line on standard input, one answer a line on standard output. Each request runs in a fork
+One JSON request per line on standard input, one answer per line on standard output. Each request runs in a fork
 of this small process, so that hundreds of real kills take seconds. Nothing here starts threads.
 """
 
@@ -53,7 +53,7 @@ class Encoder:
                 os.kill(os.getpid(), signal.SIGKILL)
             os.write(self.log, b"%d\n" % int(text.split()[1]))
             self.seen += 1
-            if self.watcher is not None:  # the one who kills us from outside counts these bytes
+            if self.watcher is not None:  # the process that kills this one counts these bytes
                 os.write(self.watcher, b".")
         return np.array([vector(text) for text in texts], np.float32).reshape(len(texts), DIM)
 
@@ -72,7 +72,7 @@ def count_steps(kill_at=None, after=False, tear=0):
                     lose(arguments[0], tear)
                 os.kill(os.getpid(), signal.SIGKILL)
             try:
-                # Only a power cut asks for real syncing, which is slow; `tear` stands for one.
+                # Real syncing is slow and matters only in a power cut, which `tear` simulates.
                 return None if name == "fsync" else real(*arguments, **options)
             finally:
                 if calls[0] == kill_at:
@@ -86,7 +86,7 @@ def count_steps(kill_at=None, after=False, tear=0):
 
 
 def lose(handle, count):
-    """What a power cut does to an append that was not synced: its last bytes are not there."""
+    """Simulates a power cut during an append that was not synced: its last bytes are lost."""
     size = os.fstat(handle).st_size
     if size and os.lseek(handle, 0, os.SEEK_CUR) == size:
         os.ftruncate(handle, size - count)

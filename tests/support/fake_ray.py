@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 
 class RayError(Exception):
-    """Something was lost."""
+    """A worker or object was lost."""
 
 
 class RayTaskError(RayError):
@@ -41,7 +41,7 @@ class Actor:
 
 
 class FakeRay:
-    """`dies(ref, number)`: whether the worker dies instead of finishing what is fetched as the number-th."""
+    """`dies(ref, number)`: whether the worker dies instead of finishing the n-th fetched result."""
 
     exceptions = SimpleNamespace(RayError=RayError, RayTaskError=RayTaskError)
 
@@ -71,7 +71,7 @@ class FakeRay:
         assert refs, "nothing to wait for"
         first = list(
             {id(ref.actor): ref for ref in reversed(refs)}.values()
-        )  # a worker does one after the other
+        )  # a worker runs one task at a time
         return [self.random.choice([ref for ref in first if ref.actor.dead] or first)], []
 
     def get(self, ref):

@@ -56,9 +56,9 @@ def answers(index_folder: Path) -> dict[str, Any]:
     with gemel.open_index(index_folder, read_only=True) as index:
         for number, question in enumerate(QUESTIONS):
             for mode, options in MODES.items():
-                found = index.search(question, k=5, **options)
-                out[f"{mode}_ids_{number}"] = np.array([hit.id for hit in found])
-                out[f"{mode}_scores_{number}"] = np.array([hit.score for hit in found])
+                result = index.search(question, k=5, **options)
+                out[f"{mode}_ids_{number}"] = np.array([hit.id for hit in result])
+                out[f"{mode}_scores_{number}"] = np.array([hit.score for hit in result])
     return out
 
 

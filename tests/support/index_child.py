@@ -2,7 +2,7 @@
 
     python index_child.py FOLDER SEED KINDS|read [beside]
 
-beside: another process writes too, so only documents of its own are changed.
+beside: another process writes too, so only its own documents are changed.
 
 Each change is announced on standard output before it is made ("try {...}") and once it is acknowledged ("ack {...}").
 """
@@ -18,7 +18,7 @@ from gemel.index.lance.store import LanceStore
 from gemel.index.port import Header, PassageRows
 
 DIM = 8
-SIZES = {"large": 40, "many": 40}  # passages from which on lists and words are built: at once
+SIZES = {"large": 40, "many": 40}  # number of passages from which lists and words are built: immediately
 
 
 def vector(text):
@@ -114,15 +114,15 @@ def say(word, **what):
 
 
 def read(folder, seed):
-    """Reads until standard input ends; every answer must be of whole documents."""
+    """Reads until standard input ends; every answer must consist of complete documents."""
     table = LanceStore(folder, **SIZES).open()
     chance = np.random.default_rng(seed)
     os.set_blocking(0, False)
     while os.read(0, 1) if can_read() else True:
         for rows in table.scan():
             check_whole(rows)
-        for found in table.nearest(chance.normal(size=(1, DIM)).astype(np.float32), 20):
-            for name, part, text in zip(found.id, found.part, found.text, strict=True):
+        for result in table.nearest(chance.normal(size=(1, DIM)).astype(np.float32), 20):
+            for name, part, text in zip(result.id, result.part, result.text, strict=True):
                 assert text.startswith(f"passage {part} of {name} as "), text
         table.by_words("passage", 5)
         say("ack")

@@ -5,7 +5,7 @@
         def store(self, tmp_path):
             return LanceCase(tmp_path / "notes")      # a StoreCase: see below
 
-`Place` is the only door that the laws use, so a store has little to say.
+The tests use only `StoreCase`, so a store has little to define.
 """
 
 import random
@@ -19,8 +19,9 @@ from hypothesis import strategies as st
 
 from gemel.errors import InputError, WorkError
 from gemel.index.port import FORMAT, Count, Header, PassageRows, Store
-from gemel.index.where import Both, Compare, Contains, Either, IsNull, Not, OneOf, matches, show
+from gemel.index.where import Both, Compare, Contains, Either, IsNull, Not, OneOf, matches
 from gemel.vectors.bm25 import WordRules
+from where_strategies import show
 
 FIELDS = {
     "lang": "text",
@@ -38,14 +39,14 @@ DIM = 8
 
 
 class StoreCase:
-    """One store. What a test of the contract is given."""
+    """One store, as a test of the contract receives it."""
 
     def handle(self) -> Store:
-        """A fresh handle to the store, as another process would have; where nothing is shared, the one there is."""
+        """A new handle to the store, as another process would have; the existing one if nothing is shared."""
         raise NotImplementedError
 
     def write_newer_format(self) -> None:
-        """Make the table in the store (a test has created it) say that it has the format `FORMAT + 1`."""
+        """Give the table in the store (a test has created it) the format `FORMAT + 1`."""
         pytest.skip("this store keeps no format")
 
 
@@ -62,7 +63,7 @@ def some_vectors(n, dim=DIM, seed=0):
 
 
 def clusters(n, dim, seed=0):
-    """Rows around n / 30 centers: neighbors are near, as those of sentences are."""
+    """Rows around n / 30 centers: neighbors are near, as with sentences."""
     rng = np.random.default_rng(seed)
     centers = rng.normal(size=(max(1, n // 30), dim))
     return unit(centers[rng.integers(len(centers), size=n)] + 0.5 * rng.normal(size=(n, dim)))
@@ -159,7 +160,7 @@ def conditions(pools):
 
 
 def contents(rows):
-    """Rows as something that can be compared, vectors by their bits."""
+    """Rows in a comparable form, vectors by their bits."""
     return [
         (
             rows.id[i],
@@ -184,7 +185,7 @@ def brute_force(query, rows, k):
     return [(rows.id[i], int(rows.part[i])) for i in order]
 
 
-def found(passages):
+def actual(passages):
     return list(zip(passages.id, [int(part) for part in passages.part], strict=True))
 
 
@@ -285,7 +286,7 @@ class TableContract:
 
     # Writing and reading back.
 
-    def test_what_was_written_is_read_back(self, create, reopen):
+    def test_written_rows_are_read_back(self, create, reopen):
         table = create(FIELDS)
         rows, _, _ = library(20)
         table.write(rows, replace=False)
@@ -320,12 +321,12 @@ class TableContract:
         assert table.nearest(some_vectors(0), 3) == []
         assert everything(table) == before
 
-    def test_get_answers_in_the_order_asked(self, create):
+    def test_get_answers_in_the_requested_order(self, create):
         table = create()
         table.write(rows_of(["a", "b", "c"]), replace=False)
         table.write(document("long", ["p0", "p1", "p2"]), replace=False)
         got = table.get(["c", "missing", "long", "a"])
-        assert found(got) == [("c", 0), ("long", 0), ("long", 1), ("long", 2), ("a", 0)]
+        assert actual(got) == [("c", 0), ("long", 0), ("long", 1), ("long", 2), ("a", 0)]
         assert got.text[1:4] == ["p0", "p1", "p2"]
 
     def test_replacing_drops_the_old_parts(self, create, reopen):
@@ -338,8 +339,8 @@ class TableContract:
             assert contents(each.get(["a"])) == contents(new)
             assert each.count() == Count(2, 2)
             assert each.digests(["a"]) == {"a": "new"}
-            assert {name for name, _ in found(each.nearest(some_vectors(1), 10)[0])} == {"a", "b"}
-            assert found(each.by_words("three two", 5)) == []
+            assert {name for name, _ in actual(each.nearest(some_vectors(1), 10)[0])} == {"a", "b"}
+            assert actual(each.by_words("three two", 5)) == []
 
     def test_replacing_writes_what_was_not_there_too(self, create):
         table = create()
@@ -366,12 +367,12 @@ class TableContract:
         for each in (table, reopen()):
             assert each.count() == Count(2, 2)
             assert sorted(each.digests(["a", "b", "c", "long"])) == ["b", "c"]
-            assert {name for name, _ in found(each.nearest(some_vectors(1), 10)[0])} == {"b", "c"}
-            assert found(each.by_words("one", 5)) == []
+            assert {name for name, _ in actual(each.nearest(some_vectors(1), 10)[0])} == {"b", "c"}
+            assert actual(each.by_words("one", 5)) == []
         table.write(rows_of(["a"], digests=["back"], seed=2), replace=False)
         assert table.digests(["a"]) == {"a": "back"}
 
-    def test_a_condition_deletes_the_documents_that_meet_it(self, create, reopen):
+    def test_a_condition_deletes_matching_documents(self, create, reopen):
         table = create(FIELDS)
         rows, plain, _ = library()
         table.write(rows, replace=False)
@@ -436,7 +437,7 @@ class TableContract:
             }
             assert [type(hits.fields[name][hits.id.index("a")]) for name in FIELDS] == kinds
 
-    def test_lists_of_every_type_survive_and_are_asked(self, create, reopen):
+    def test_lists_of_every_type_survive_and_can_be_queried(self, create, reopen):
         moment = datetime(2024, 2, 29, 12, 30, tzinfo=UTC)
         lists = {
             "texts": ["a", "é"],
@@ -507,7 +508,7 @@ class TableContract:
         first = Compare("year", "=", 1)
         assert table.count(first) == Count(1, 3)
         assert table.count(Not(first)) == Count(0, 0)
-        assert sorted(found(table.nearest(some_vectors(1), 9, where=first)[0])) == [
+        assert sorted(actual(table.nearest(some_vectors(1), 9, where=first)[0])) == [
             ("long", i) for i in range(3)
         ]
         assert table.delete_where(Compare("id", "<", "m")) == 1
@@ -537,7 +538,7 @@ class TableContract:
         many = OneOf("year", tuple(range(40, 10_040)))
         assert table.count(many).documents == 10
         deep = Compare("year", "=", 0)
-        for year in range(1, 26):  # fifty levels is what the parser lets through
+        for year in range(1, 26):  # the parser allows fifty levels
             deep = Not(Either(deep, Compare("year", "=", year)))
         expected = sum(matches(deep, {"year": year}) for year in range(50))
         assert table.count(deep).documents == expected
@@ -554,7 +555,7 @@ class TableContract:
             for exact in (True, False):
                 answers = each.nearest(queries, 10, exact=exact)
                 for query, answer in zip(queries, answers, strict=True):
-                    assert found(answer) == brute_force(query, rows, 10)
+                    assert actual(answer) == brute_force(query, rows, 10)
                     stored = each.get(answer.id)
                     assert np.array_equal(answer.vector, stored.vector)
                     assert list(answer.text) == list(stored.text)
@@ -571,7 +572,7 @@ class TableContract:
         table.write(long, replace=False)
         for exact in (True, False):
             hits = table.nearest(some_vectors(1), 5, exact=exact)[0]
-            assert found(hits) == [("a", 0), ("a", 1), ("a", 2), ("b", 0), ("c", 0)]
+            assert actual(hits) == [("a", 0), ("a", 1), ("a", 2), ("b", 0), ("c", 0)]
 
     def test_asking_for_more_than_there_is_gives_all(self, create):
         table = create()
@@ -598,7 +599,7 @@ class TableContract:
         stats = table.stats()
         assert (stats.documents, stats.passages) == (n, n)
         assert stats.recall is None or stats.recall >= 0.98
-        self._news_are_found(table, queries)
+        self._new_rows_are_found(table, queries)
 
     def _recall_is_high(self, table, rows, queries):
         groups = np.array(rows.fields["group"])
@@ -612,7 +613,7 @@ class TableContract:
             recall = np.mean([len(a & set(b)) / 10 for a, b in zip(quick, truth, strict=True)])
             assert recall >= 0.98, f"{recall} where {where}"
 
-    def _news_are_found(self, table, queries):
+    def _new_rows_are_found(self, table, queries):
         news = rows_of([f"new-{i}" for i in range(5)], vectors=queries[:5], fields={"group": [-1] * 5})
         table.write(news, replace=False)
         for where in (None, Compare("group", "=", -1)):
@@ -625,7 +626,7 @@ class TableContract:
         assert table.nearest(queries[1:2], 1)[0].id[0] != "new-1"
         assert table.nearest(-queries[1:2], 1)[0].id[0] == "new-1"
 
-    def test_words_find_what_holds_them(self, create, reopen):
+    def test_words_find_the_texts_that_contain_them(self, create, reopen):
         table = create()
         texts = ["The cat sat on the mat", "a dog and a CAT", "dogs only", "", "cat cat cat", "Größe, Straße"]
         table.write(rows_of(list("abcdef"), texts=texts), replace=False)
@@ -655,7 +656,7 @@ class TableContract:
         assert len(hits) == 5
 
     def test_every_query_is_text_and_no_language(self, create):
-        """Quotes, signs and operators of any search language are characters between words."""
+        """Quotes, punctuation and operators of any search language are separators."""
         table = create()
         texts = ["the oil price", "price of oil", "NOT a phrase", "c++ or c#", "東京 oil", "a b c d e f g"]
         ids = list("abcdef")
@@ -665,12 +666,12 @@ class TableContract:
         rules = table.header.words
 
         def found_for(query):
-            asked = set(rules.query(query))
+            query_words = set(rules.query(query))
             return {
                 f"{name}{n}"
                 for n in range(5)
                 for name, text in zip(ids, texts, strict=True)
-                if asked & set(rules.document(text))
+                if query_words & set(rules.document(text))
             }
 
         for query in QUERIES:
@@ -678,10 +679,10 @@ class TableContract:
 
         @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
         @given(st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=12) | MIXED_QUERIES)
-        def law(query):
+        def check(query):
             assert set(table.by_words(query, 99).id) == found_for(query), query
 
-        law()
+        check()
 
     def test_scripts_without_spaces_are_found_by_their_parts(self, create, reopen):
         table = create()
@@ -698,7 +699,7 @@ class TableContract:
         table.write(rows_of([f"x{n:02}" for n in range(30)], texts=["filler"] * 30, seed=1), replace=False)
         table.compact()
         for each in (table, reopen()):
-            asked = {
+            query_words = {
                 "東京": "a",
                 "タワー": "a",
                 "寺": "b",
@@ -708,7 +709,7 @@ class TableContract:
                 "भाषा": "f",
                 "カフェ": "g",
             }
-            for query, name in asked.items():
+            for query, name in query_words.items():
                 assert list(each.by_words(query, 10).id) == [name], query
             assert set(each.by_words("京", 10).id) == {"a", "b", "c"}
             assert list(each.by_words("o2", 10).id) == ["g"]
@@ -735,7 +736,7 @@ class TableContract:
         table.compact()
         assert list(table.by_words("same", 7).id) == ids[:7]
 
-    # Walking through, many at once, opening again.
+    # Scans, concurrency, reopening.
 
     def test_a_scan_gives_whole_documents_by_ascending_id(self, create):
         table = create({"year": "int"})
@@ -770,7 +771,7 @@ class TableContract:
                 rows = rows_of(ids, vectors=vectors, fields={"writer": [writer] * each})
                 table.write(rows, replace=number % 2 == 0)
                 assert set(table.digests(ids)) == set(ids)
-                assert found(table.nearest(vectors[:1], 1)[0]) == [(ids[0], 0)]
+                assert actual(table.nearest(vectors[:1], 1)[0]) == [(ids[0], 0)]
                 if number % 4 == 3:
                     assert table.delete(name(writer, number - 1)) == each
 
@@ -779,7 +780,7 @@ class TableContract:
             for _ in range(10):
                 where = Compare("writer", "=", reader % 2)
                 count = table.count(where).documents
-                assert count % each == 0  # every write and every delete is whole
+                assert count % each == 0  # every write and every delete is atomic
                 answer = table.nearest(some_vectors(1), 500, where=where)[0]
                 assert len(answer) % each == 0
                 assert set(answer.fields["writer"]) <= {reader % 2}
@@ -857,14 +858,14 @@ class TableContract:
         table.delete(rows.id[::4])
         before = everything(table)
         query = some_vectors(1, seed=4)
-        nearest = found(table.nearest(query, 30)[0])
-        words = set(found(table.by_words("common word1", 30)))
+        nearest = actual(table.nearest(query, 30)[0])
+        words = set(actual(table.by_words("common word1", 30)))
         table.compact()
         table.compact()
         for each in (table, reopen()):
             assert everything(each) == before
-            assert found(each.nearest(query, 30)[0]) == nearest
-            assert set(found(each.by_words("common word1", 30))) == words
+            assert actual(each.nearest(query, 30)[0]) == nearest
+            assert set(actual(each.by_words("common word1", 30))) == words
 
     def test_the_stats_count_and_the_version_moves(self, create):
         table = create()
@@ -917,7 +918,7 @@ class TableContract:
         current.write(rows_of(["e"], fields={"year": [2]}, seed=2), replace=False)
         assert current.count().documents == 2
 
-    def test_a_next_table_is_gone_on_with_if_it_is_the_same(self, store, create):
+    def test_a_next_table_is_resumed_if_it_is_the_same(self, store, create):
         create(bound={"model": "old"})
         header = Header(DIM, {}, {"model": "new"})
         first = store.handle()
@@ -939,7 +940,7 @@ class TableContract:
     # Pages, ties and recall of searches that do not compare everything.
 
     def test_pages_of_a_query_fit_together(self, create):
-        """A deeper page searches more widely; what it finds in addition may not push a document on to it twice."""
+        """A deeper page searches more widely; additional results must not repeat a document."""
         n, dim = 2000, 24
         table = create({"group": "int"}, dim=dim)
         vectors = some_vectors(n, dim, seed=11)  # without clusters, so that a narrow search misses some
@@ -948,10 +949,10 @@ class TableContract:
         table.compact()
         queries = some_vectors(40, dim, seed=12)
         for where in (None, Compare("group", "=", 0)):
-            whole = [found(each) for each in table.nearest(queries, 300, where=where)]
+            whole = [actual(each) for each in table.nearest(queries, 300, where=where)]
             assert all(len(set(each)) == 300 for each in whole)
             for k in (1, 10, 11, 50, 60, 250):
-                part = [found(each) for each in table.nearest(queries, k, where=where)]
+                part = [actual(each) for each in table.nearest(queries, k, where=where)]
                 assert part == [each[:k] for each in whole], k
 
     def test_equal_vectors_come_by_id_however_many(self, create):
@@ -969,7 +970,7 @@ class TableContract:
                     assert list(each.id) == lowest[:10]
         assert list(table.nearest(vectors[:1], 60)[0].id) == lowest[:60]
 
-    def test_a_higher_recall_is_found_when_it_is_asked_for(self, create):
+    def test_a_higher_recall_is_reached_if_requested(self, create):
         n, dim = 2500, 32
         table = create(dim=dim)
         rows = rows_of([f"doc-{i:04}" for i in range(n)], vectors=clusters(n, dim))
@@ -986,7 +987,7 @@ class TableContract:
             assert {name.partition(" (")[0] for name in kinds} >= {"like the stored texts", "unlike them"}
             assert all(0 <= value <= 1 for value in kinds.values())
 
-    def test_many_queries_at_once_find_what_one_finds(self, create):
+    def test_a_batch_of_queries_finds_what_single_queries_find(self, create):
         table = create({"year": "int"})
         rows = rows_of(
             [f"doc-{i:03}" for i in range(400)],
@@ -1000,7 +1001,7 @@ class TableContract:
             many = table.nearest(queries, 10, where=where, exact=True)
             for query, answer in zip(queries, many, strict=True):
                 one = table.nearest(query[None], 10, where=where, exact=True)[0]
-                assert found(answer) == found(one)
+                assert actual(answer) == actual(one)
                 assert (answer.score.tolist(), answer.text, answer.fields) == (
                     one.score.tolist(),
                     one.text,

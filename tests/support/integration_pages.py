@@ -9,7 +9,7 @@ PAGES = Path(__file__).parents[2] / "docs" / "integrations"
 
 
 def run_blocks(page, package, folder, small_model):
-    """All blocks of the page that run everywhere, and those that are marked to need `package`."""
+    """All blocks of the page that run everywhere, and those that need `package`."""
     text = (PAGES / page).read_text(encoding="utf-8")
     content, count = re.subn(rf"<!-- not run: needs {package};.* -->\n", "", text)
     assert count, f"{page} has no block that needs {package}"

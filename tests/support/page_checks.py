@@ -7,10 +7,10 @@ CONTRAST = """least => {
   const canvas = document.createElement("canvas");
   canvas.width = canvas.height = 1;
   const context = canvas.getContext("2d", { willReadFrequently: true });
-  // Painting the colours over one another gives the colour that is seen, whatever notation they have.
-  const painted = colours => {
+  // Painting the colors over one another gives the color that is seen, whatever notation they have.
+  const painted = colors => {
     context.clearRect(0, 0, 1, 1);
-    for (const colour of colours) { context.fillStyle = colour; context.fillRect(0, 0, 1, 1); }
+    for (const color of colors) { context.fillStyle = color; context.fillRect(0, 0, 1, 1); }
     return [...context.getImageData(0, 0, 1, 1).data].slice(0, 3);
   };
   const behind = node => {

@@ -1,4 +1,4 @@
-"""A server that is only as real as the page needs: the page's own router, and routes with ready answers."""
+"""A test server for the page: the page's own router, and routes with fixed answers."""
 
 import asyncio
 import threading
@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from gemel.serve.protocols.own import page_routes
+from gemel.serve.protocols.operations import page_routes
 
 TRAP = '<img src=x onerror="window.trapped = 1">'
 KEY = "a-key-that-is-long-enough"
@@ -114,7 +114,7 @@ def search(body):
 
 def pairs(body):
     texts = body["texts"]
-    found = [
+    result = [
         {
             "left": at,
             "right": at + 1,
@@ -127,7 +127,7 @@ def pairs(body):
         for at in range(min(len(texts) - 1, 150))
     ]
     return {
-        "pairs": found,
+        "pairs": result,
         "complete": True,
         "compared": len(texts) * (len(texts) - 1) // 2,
         "seconds": 1.26,

@@ -1,4 +1,4 @@
-"""Streams pairs to a folder in small blocks and kills itself at a chosen moment: see test_pairs_folder.py."""
+"""Streams pairs to a folder in small blocks and kills itself at a given point: see test_pairs_folder.py."""
 
 import os
 import signal
@@ -6,9 +6,9 @@ import sys
 
 import numpy as np
 
-from gemel.vectors import pair_folder as folder
 from gemel.vectors import pair_scan as walk
 from gemel.vectors import pairs as exact
+from gemel.vectors import pairs as folder
 from gemel.vectors.pairs import similar_pairs
 
 
@@ -17,7 +17,7 @@ def die() -> None:
 
 
 def die_at(owner, name: str, call: int, *, before: bool) -> None:
-    """The `call`-th use of a function is the last thing this process does."""
+    """The process dies at the `call`-th call of a function."""
     real, calls = getattr(owner, name), [0]
 
     def instead(*args, **kwargs):

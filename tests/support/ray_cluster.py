@@ -1,4 +1,4 @@
-"""A real Ray cluster of several nodes on this machine, started by `ray start`; only what was started here is ended."""
+"""A real Ray cluster of several nodes on this machine, started by `ray start`; stops only its own processes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 
-LIMIT = 90.0  # seconds for a node to come up or to be missed
+LIMIT = 90.0  # seconds for a node to start or to be detected as lost
 STORE = str(100_000_000)
 
 
@@ -24,7 +24,7 @@ class RayCluster:
 
     def __init__(self, cores=2, networks=None):
         self.networks = networks
-        self.folder = Path(tempfile.mkdtemp(prefix="gr-", dir="/tmp"))  # a socket's path must be short
+        self.folder = Path(tempfile.mkdtemp(prefix="gr-", dir="/tmp"))  # the path of a socket must be short
         token = self.folder / "token"
         token.write_text(secrets.token_hex(32))
         self.environment = os.environ | {
@@ -115,10 +115,10 @@ def processes():
 def until(met, limit=LIMIT):
     """Wait until a condition on other processes is true."""
     end = time.monotonic() + limit
-    while not (found := met()):
+    while not (result := met()):
         assert time.monotonic() < end, "it did not happen in time"
         time.sleep(0.05)
-    return found
+    return result
 
 
 def free_port():

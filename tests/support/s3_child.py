@@ -1,4 +1,4 @@
-"""What a process of its own does to an index in a bucket; it prints what is acknowledged."""
+"""A separate process that writes to an index in a bucket; it prints what is acknowledged."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -30,7 +30,7 @@ def contend(table, name, count):
 
 
 def persist(table, count):
-    """Each document until it is taken, as a patient caller would."""
+    """Retries each document until it is written."""
     for number in range(int(count)):
         while True:
             try:
@@ -49,5 +49,5 @@ if __name__ == "__main__":
         "contend": contend,
         "persist": persist,
     }
-    for said in verbs[verb](LanceStore(url).open(), *rest):
-        print(said, flush=True)
+    for line in verbs[verb](LanceStore(url).open(), *rest):
+        print(line, flush=True)

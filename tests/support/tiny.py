@@ -1,7 +1,7 @@
 """Tiny random checkpoints in the sentence-transformers layout: milliseconds to write, nothing to download.
 
 `tiny_bert` needs numpy, safetensors and tokenizers only. `tiny_checkpoint` makes any architecture, through
-transformers. Norms and biases are random too, so that a forgotten one shows.
+transformers. Norms and biases are random too, so that a missing one is noticed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
-MARKS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
+SPECIAL_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
 TEXT = (
     "the a man woman cat dog is was are playing sleeping running guitar flute street sofa rain stock market "
     "fell rose sharply today how do i reset my password refund not received hello world and in on of to"
@@ -32,12 +32,12 @@ POOLINGS = {
 
 
 def tiny_vocabulary() -> list[str]:
-    """Marks, printable ASCII characters alone and inside a word, some letters beyond ASCII, some words."""
+    """Special tokens, printable ASCII characters alone and inside a word, some letters beyond ASCII, some words."""
     characters = sorted(set(string.printable) - set(string.whitespace) - set(string.ascii_uppercase))
     characters += list("éüñß日本語שלוםمرحبا😀")
     characters = list(dict.fromkeys(characters))
     words = [word for word in TEXT.split() if word not in characters]
-    return [*MARKS, *characters, *(f"##{character}" for character in characters), *words, "##ing"]
+    return [*SPECIAL_TOKENS, *characters, *(f"##{character}" for character in characters), *words, "##ing"]
 
 
 def tiny_tokenizer(path: Path, vocabulary: Sequence[str] | None = None) -> None:
@@ -55,7 +55,7 @@ def tiny_tokenizer(path: Path, vocabulary: Sequence[str] | None = None) -> None:
         pair="[CLS] $A [SEP] $B:1 [SEP]:1",
         special_tokens=[("[CLS]", ids["[CLS]"]), ("[SEP]", ids["[SEP]"])],
     )
-    tokenizer.add_special_tokens(MARKS)
+    tokenizer.add_special_tokens(SPECIAL_TOKENS)
     tokenizer.save(str(path))
 
 
@@ -149,12 +149,12 @@ def _write_modules(
     (folder / "1_Pooling").mkdir(exist_ok=True)
     _write_json(folder / "1_Pooling" / "config.json", {"word_embedding_dimension": width, **flags})
     if dense is not None:
-        place = f"{len(modules)}_Dense"
-        modules.append(("Dense", place))
-        (folder / place).mkdir(exist_ok=True)
+        module_folder = f"{len(modules)}_Dense"
+        modules.append(("Dense", module_folder))
+        (folder / module_folder).mkdir(exist_ok=True)
         function = "torch.nn.modules.activation.Tanh"
         _write_json(
-            folder / place / "config.json",
+            folder / module_folder / "config.json",
             {"in_features": pooled, "out_features": dense, "bias": True, "activation_function": function},
         )
         random = np.random.default_rng(seed + 1)
@@ -162,7 +162,7 @@ def _write_modules(
             "linear.weight": random.normal(0, pooled**-0.5, (dense, pooled)).astype(np.float32),
             "linear.bias": random.normal(0, 0.1, dense).astype(np.float32),
         }
-        save_file(layer, folder / place / "model.safetensors")
+        save_file(layer, folder / module_folder / "model.safetensors")
     if normalize:
         modules.append(("Normalize", f"{len(modules)}_Normalize"))
         (folder / modules[-1][1]).mkdir(exist_ok=True)
@@ -177,7 +177,7 @@ def _write_json(path: Path, content: object) -> None:
     path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
-# For each HF model_type: the config class of transformers and what makes its tiny model small and telling.
+# For each HF model_type: the config class of transformers and settings of its tiny model.
 _SMALL = {"vocab_size": 212, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
 _BERT = {**_SMALL, "intermediate_size": 64, "max_position_embeddings": 64}
 _MARK_IDS = {"pad_token_id": 0, "bos_token_id": 2, "cls_token_id": 2, "eos_token_id": 3, "sep_token_id": 3}

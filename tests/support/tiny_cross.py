@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tiny import ARCHITECTURES, MARKS, tiny_tokenizer
+from tiny import ARCHITECTURES, SPECIAL_TOKENS, tiny_tokenizer
 
 TYPED = {"albert", "bert", "electra"}
 
@@ -49,11 +49,11 @@ def _write_tokenizer(folder: Path, max_length: int, typed: bool) -> None:
         tokenizer.post_processor = processors.TemplateProcessing(
             single="[CLS] $A [SEP]",
             pair="[CLS] $A [SEP] [SEP] $B [SEP]",
-            special_tokens=[(mark, tokenizer.token_to_id(mark)) for mark in ("[CLS]", "[SEP]")],
+            special_tokens=[(token, tokenizer.token_to_id(token)) for token in ("[CLS]", "[SEP]")],
         )
         tokenizer.save(str(path))
     names = ["input_ids", *(["token_type_ids"] if typed else []), "attention_mask"]
-    marks = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token"), MARKS, strict=True))
+    marks = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token"), SPECIAL_TOKENS, strict=True))
     settings = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": max_length, **marks}
     (folder / "tokenizer_config.json").write_text(json.dumps({**settings, "model_input_names": names}))
 

@@ -2,8 +2,8 @@
 
     python train_child.py MODEL DATA EVAL FOLDER POINT...
 
-For every POINT: a child that dies by SIGKILL there, then one that resumes. A point is `module:function:call`, the
-number of the call that is not survived. Point `none` is a run that nobody kills.
+For every POINT: a child that is killed there (SIGKILL), then one that resumes. A point is `module:function:call`, the
+number of the call at which it dies. Point `none` is a run that is not killed.
 """
 
 import os

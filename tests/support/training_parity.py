@@ -47,7 +47,7 @@ class Case:
     schedule: str = "linear"
     learning_rate: float = 1e-4
     without_gradient: tuple[str, ...] = (KEY_BIAS,)
-    """Weights whose gradient is zero but for rounding. Adam makes steps of usual size out of that: not compared."""
+    """Weights whose gradient is zero except for rounding. Adam makes normal steps of that: not compared."""
 
     def rows(self) -> list[dict[str, Any]]:
         """The rows in the order in which they are learned. Each fourth repeats the first text of the row before it."""
@@ -78,7 +78,7 @@ CASES = {
     "cosine": Case("CosineSimilarityLoss", {}, "regression", {}, PAIR, "score", clip=0.05),
     "triplet": Case(
         "TripletLoss", {"triplet_margin": 1.0}, "triplet", {"margin": 1.0}, TRIPLET,
-        without_gradient=(KEY_BIAS, "layer.1.output.LayerNorm.bias"),  # moves all vectors alike
+        without_gradient=(KEY_BIAS, "layer.1.output.LayerNorm.bias"),  # moves all vectors by the same amount
     ),
     "ranking": Case(
         "MultipleNegativesRankingLoss", {"scale": 20.0}, "in-batch-ranking", {"temperature": 0.05}, TRIPLET,
@@ -99,24 +99,24 @@ def start_model(folder: Path) -> Path:
 
 
 def start_head() -> dict[str, NDArray[np.float64]]:
-    """Weights of the head of `SoftmaxLoss`, large enough for its gradient to count beside the network's."""
+    """Weights of the head of `SoftmaxLoss`, large enough for its gradient to matter next to that of the network."""
     rng = np.random.default_rng(11)
     weight = rng.normal(0, 0.3, (LABELS, 3 * WIDTH))
     return {"head.weight": weight, "head.bias": rng.normal(0, 0.1, LABELS)}
 
 
 def figures(case: Case, arrays: Iterable[tuple[str, NDArray[np.float64]]]) -> dict[str, list[float]]:
-    """Of each group of weights the norm, and the products with three rows of random signs: any error shows in them."""
+    """Of each group of weights the norm, and the products with three rows of random signs: any error changes them."""
     groups: dict[str, list[NDArray[np.float64]]] = {}
     for name, array in sorted(arrays):
         if not name.endswith(case.without_gradient):
             groups.setdefault(group_of(name), []).append(array.astype(np.float64).ravel())
-    found = {}
+    result = {}
     for group, parts in groups.items():
         values = np.concatenate(parts)
         signs = np.random.default_rng(len(values)).choice([-1.0, 1.0], size=(3, len(values)))
-        found[group] = [short(float(each)) for each in (np.linalg.norm(values), *(signs @ values))]
-    return found
+        result[group] = [short(float(each)) for each in (np.linalg.norm(values), *(signs @ values))]
+    return result
 
 
 def group_of(name: str) -> str:

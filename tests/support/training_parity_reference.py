@@ -52,7 +52,7 @@ DROPOUT_OFF = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
 
 class InOrder(SentenceTransformerTrainer):
-    """The trainer as it is, except that rows come in their order and losses are kept."""
+    """The original trainer, except that rows come in order and losses are recorded."""
 
     def get_batch_sampler(self, dataset: Any, batch_size: int, drop_last: bool, **_: Any) -> BatchSampler:
         return BatchSampler(SequentialSampler(dataset), batch_size=batch_size, drop_last=drop_last)
@@ -64,7 +64,7 @@ class InOrder(SentenceTransformerTrainer):
 
 
 class Recorder(TrainerCallback):
-    """What is seen of each step: gradients as they reach the optimizer, and what the trainer logs."""
+    """Records each step: the gradients that the optimizer gets, and what the trainer logs."""
 
     def __init__(self, case: Case, loss: torch.nn.Module) -> None:
         self._case = case
@@ -85,7 +85,7 @@ def named(loss: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Parameter]]:
     """Weights under the names that a checkpoint has, those of the head as head.*"""
     for name, weight in loss.named_parameters():
         bare = name.split("model.")[-1]
-        if not bare.startswith("pooler."):  # made up by transformers, and not used
+        if not bare.startswith("pooler."):  # created by transformers, and not used
             yield bare.replace("classifier.", "head."), weight
 
 
@@ -198,15 +198,15 @@ def written(content: dict[str, Any]) -> str:
     return re.sub(r"\[[^\[\]{}]*\]|\[\s*(?:\[[^\[\]{}]*\],?\s*)+\]", flat, whole) + "\n"
 
 
-def flat(found: re.Match[str]) -> str:
-    return re.sub(r"\s+", " ", found[0]).replace("[ ", "[").replace(" ]", "]")
+def flat(result: re.Match[str]) -> str:
+    return re.sub(r"\s+", " ", result[0]).replace("[ ", "[").replace(" ]", "]")
 
 
 def main() -> None:
     torch.set_num_threads(1)
     packages = (sentence_transformers, transformers, torch, accelerate)
-    with tempfile.TemporaryDirectory() as place:
-        folder = start_model(Path(place) / "model")
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = start_model(Path(temporary) / "model")
         content = {
             "versions": {package.__name__: package.__version__.split("+")[0] for package in packages},
             "cases": {name: run(case, folder) for name, case in CASES.items()},

@@ -1,4 +1,4 @@
-"""Two machines as far as the network is concerned: two network namespaces with a cable between them. Needs root."""
+"""Two simulated machines: two network namespaces with a link between them. Needs root."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _made = count()
 
 
 def why_not():
-    """The reason why none can be made here, else nothing."""
+    """The reason why they cannot be created here; empty if they can."""
     if not shutil.which("ip"):
         return "needs the command ip"
     if os.geteuid() != 0:
@@ -46,7 +46,7 @@ class TwoNetworks:
         return ["ip", "netns", "exec", self.names[machine], *command]
 
     def cut(self):
-        """The cable is pulled; nobody is told."""
+        """Cut the link without notifying either side."""
         ip("-n", self.names[0], "link", "set", self.ends[0], "down")
 
     def close(self):

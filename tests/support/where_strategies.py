@@ -1,10 +1,24 @@
-"""Any condition and any row, for laws; the fields have every type."""
+"""Hypothesis strategies for any condition and any row; the fields have every type. And conditions as strings."""
 
 from datetime import UTC
 
 from hypothesis import strategies as st
 
-from gemel.index.where import Both, Compare, Contains, Either, IsNull, Not, OneOf
+from gemel.index.where import (
+    KEYWORDS,
+    NAME,
+    Both,
+    Compare,
+    Condition,
+    Contains,
+    Either,
+    IsNull,
+    Not,
+    OneOf,
+    chain,
+    links,
+    show_value,
+)
 
 TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=6) | st.sampled_from(
     ["", "'", "''", '"', "\\", "\\'", "' or 1=1 --", "`", "%s", "{}", "e\u0301", "\U0010ffff", "en"]
@@ -49,3 +63,34 @@ ROWS = st.fixed_dictionaries(
     {name: values if name == "id" else st.none() | values for name, values in VALUES.items()}
     | {name: st.none() | st.lists(values, max_size=3) for name, values in LISTED.items()}
 )
+
+
+def show(condition: Condition) -> str:
+    """The condition as a string that parses to an equal tree."""
+    if isinstance(condition, Both | Either):
+        join = type(condition)
+        parts = links(condition, join)
+        if chain(parts, join) != condition:
+            parts = [condition.left, condition.right]
+        word = " and " if join is Both else " or "
+        return word.join(_inside(part) for part in parts)
+    if isinstance(condition, Not):
+        return f"not {_inside(condition.inner)}"
+    name = _show_name(condition.field)
+    if isinstance(condition, IsNull):
+        return f"{name} is null"
+    if isinstance(condition, OneOf):
+        return f"{name} in ({', '.join(map(show_value, condition.values))})"
+    sign = "contains" if isinstance(condition, Contains) else condition.operator
+    return f"{name} {sign} {show_value(condition.value)}"
+
+
+def _inside(condition: Condition) -> str:
+    shown = show(condition)
+    return f"({shown})" if isinstance(condition, Both | Either) else shown
+
+
+def _show_name(name: str) -> str:
+    if NAME.fullmatch(name) and name.lower() not in KEYWORDS:
+        return name
+    return '"' + name.replace('"', '""') + '"'

@@ -1,4 +1,4 @@
-"""`gemel bench`: what it measures and what it advises."""
+"""`gemel bench`: what it measures and recommends."""
 
 import json
 
@@ -37,7 +37,7 @@ def test_nothing_to_measure_is_refused(folder):
 
 
 @pytest.mark.parametrize("flags", [["--json"], []])
-def test_the_command_shows_all_and_marks_the_fastest(folder, tmp_path, flags):
+def test_the_command_shows_all_and_highlights_the_fastest(folder, tmp_path, flags):
     texts = tmp_path / "texts.txt"
     texts.write_text("\n".join(TEXTS))
     shown = CliRunner().invoke(
@@ -52,7 +52,7 @@ def test_the_command_shows_all_and_marks_the_fastest(folder, tmp_path, flags):
         assert shown.stdout.count("  fastest") == 2 and "3 texts, 1 threads" in shown.stdout
 
 
-def test_agreement_says_bits_cosines_and_neighbours():
+def test_agreement_has_bits_cosines_and_neighbors():
     reference = np.array([[1, 0, 0], [0.8, 0.6, 0], [0, 0, 1]], np.float32)
     same = agreement(reference, reference)
     assert (same.difference, same.same_nearest) == (0.0, 1.0)

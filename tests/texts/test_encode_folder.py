@@ -1,4 +1,4 @@
-"""Encoding to disk: the formats, the refusals, and real kills at every step of the work."""
+"""Encoding to disk: formats, errors, and real kills at every step."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from encode_child import DIM, rows, vector
 from gemel.errors import InputError, MissingExtra, WorkError
 from gemel.files.rows import Row
 from gemel.texts.encode_folder import encode_to_folder, read_folder
-from gemel.texts.journal import lock_job
+from gemel.texts.folder_files import lock_job
 from tiny import tiny_bert
 
 FORMATS = ["npy", "safetensors", "parquet", "jsonl"]
 ROWS = 47  # shards of 20 rows, blocks of at most 7: 7 + 7 + 6, 7 + 7 + 6, 7
-# Of steps at which the work is killed: 7 meets all three moments of a step.
+# The process is killed at every 7th step, which covers all three points of a step.
 STRIDE = 1 if os.environ.get("GEMEL_SLOW") else 7
 
 
 class Encoder:
-    """The fake of encode_child.py without its log; counts texts."""
+    """The fake encoder of encode_child.py without its log; counts texts."""
 
     def __init__(self, dtype=np.float32):
         self.texts = 0
@@ -67,7 +67,7 @@ def quick_disk(monkeypatch):
 
 @pytest.fixture(scope="session")
 def child():
-    """Asks encode_child.py for a run in a process of its own."""
+    """Asks encode_child.py for a run in a separate process."""
     script = Path(__file__).parents[1] / "support" / "encode_child.py"
     process = subprocess.Popen(
         [sys.executable, script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -266,11 +266,11 @@ def test_a_kill_at_any_step_of_writing_loses_nothing(tmp_path, child, format):
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_a_run_that_is_killed_again_and_again_still_arrives(tmp_path, child, format):
+def test_a_run_that_is_killed_repeatedly_still_completes(tmp_path, child, format):
     needs(format)
     child(tmp_path / "whole", format)
     out, dice, kills, done = tmp_path / "out", random.Random(5), 0, False
-    while not done:  # each run is let live a little longer than a block, so that all arrive
+    while not done:  # each run lives slightly longer than a block, so that every run makes progress
         answer = child(
             out, format, step=dice.randint(6, 14), after=dice.random() < 0.5, tear=dice.choice([0, 2])
         )
@@ -304,7 +304,7 @@ def test_a_kill_in_the_middle_of_a_block_keeps_all_blocks_before_it(tmp_path, ch
         assert (answer["resumed"], answer["encoded"]) == (safe, ROWS - safe)
 
 
-def test_an_overwrite_that_is_killed_is_taken_up_as_a_fresh_start(tmp_path, child):
+def test_a_killed_overwrite_starts_from_the_beginning(tmp_path, child):
     child(tmp_path / "whole", "safetensors", rows=30)
     for step in count(1, 2):
         out = tmp_path / f"o{step}"
@@ -312,7 +312,7 @@ def test_an_overwrite_that_is_killed_is_taken_up_as_a_fresh_start(tmp_path, chil
         if not child(out, "safetensors", rows=30, overwrite=True, step=step, after=True)["killed"]:
             break
         answer = child(out, "safetensors", rows=30)
-        if "error" in answer:  # killed before the new job was on record: the old folder is still whole
+        if "error" in answer:  # killed before the new job was recorded: the old folder is still complete
             assert "format is 'npy' there and 'safetensors' here" in answer["error"]
             read_folder(out).verify()
         else:
@@ -321,7 +321,7 @@ def test_an_overwrite_that_is_killed_is_taken_up_as_a_fresh_start(tmp_path, chil
     assert step > 40
 
 
-# ---- going on, or refusing to
+# ---- resuming, or refusing to
 
 
 def stop_after(out, blocks, **options):
@@ -462,7 +462,7 @@ def test_two_processes_do_not_share_a_folder(tmp_path):
     encode(tmp_path / "out", rows(ROWS))
 
 
-def test_files_of_others_are_never_touched(tmp_path):
+def test_unrelated_files_are_never_touched(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     encode(tmp_path, rows(3))
     encode(tmp_path, rows(3), format="jsonl", overwrite=True)
@@ -533,7 +533,7 @@ def test_an_encoder_that_misbehaves_is_stopped_before_anything_is_written(tmp_pa
         encode(tmp_path / "out", rows(3), encoder=Wrong())
 
 
-def test_bad_requests_are_refused_at_the_door(tmp_path, monkeypatch):
+def test_bad_requests_are_refused_before_any_work(tmp_path, monkeypatch):
     with pytest.raises(InputError, match=r"unknown format 'nyp'\. Did you mean 'npy'"):
         encode(tmp_path / "out", rows(3), format="nyp")
     with pytest.raises(InputError, match="must be at least 1"):
@@ -548,7 +548,7 @@ def test_bad_requests_are_refused_at_the_door(tmp_path, monkeypatch):
         read_folder(tmp_path)
 
 
-def test_parquet_says_at_once_that_it_cannot_store_half_a_surrogate_pair(tmp_path):
+def test_parquet_refuses_lone_surrogates_immediately(tmp_path):
     needs("parquet")
     with pytest.raises(InputError, match="parquet cannot store"):
         encode(tmp_path / "out", [Row("\ud800", "x")], format="parquet")
@@ -616,7 +616,7 @@ def test_a_damaged_folder_is_neither_complete_nor_read(tmp_path, format, how):
         encode(tmp_path / "out", rows(ROWS), format=format)
     if (format, how) not in {
         ("npy", "zeros")
-    }:  # zeros behind a header that is rebuilt are numbers: see `verify`
+    }:  # zeros after a rebuilt header are valid numbers: see `verify`
         with pytest.raises(InputError, match=r"damaged.*--overwrite"):
             _ = read_folder(tmp_path / "out").vectors
     with pytest.raises(InputError, match="damaged"):
@@ -626,7 +626,7 @@ def test_a_damaged_folder_is_neither_complete_nor_read(tmp_path, format, how):
 
 
 def test_a_file_of_fewer_lines_is_not_read_as_numbers(tmp_path):
-    """Rows that were missing at the end were whatever was in memory."""
+    """Regression: missing rows at the end were read as uninitialized memory."""
     encode(tmp_path / "out", rows(ROWS), format="jsonl")
     damaged_by(tmp_path / "out" / "vectors.jsonl", "a line less")
     with pytest.raises(InputError, match=r"damaged: it has \(46, "):

@@ -1,4 +1,4 @@
-"""Explanations: the table sums to the cosine, whatever the pooling, and says no where it could not."""
+"""Explanations: the table sums to the cosine for every linear pooling, and others are refused."""
 
 import json
 
@@ -37,27 +37,27 @@ def model(folder):
 @pytest.mark.parametrize("normalize", [True, False])
 def test_the_table_sums_to_the_cosine(folder, pooling, normalize):
     model = gemel.load(folder, pooling=pooling)
-    found = gemel.explain(model, LEFT, RIGHT, normalize=normalize)
-    assert found.table.sum() == pytest.approx(cosine(model), abs=1e-5)
-    assert found.score == pytest.approx(found.table.sum(), abs=1e-12)
-    assert found.table.shape == tuple(len(tokens) for tokens in found.tokens)
+    result = gemel.explain(model, LEFT, RIGHT, normalize=normalize)
+    assert result.table.sum() == pytest.approx(cosine(model), abs=1e-5)
+    assert result.score == pytest.approx(result.table.sum(), abs=1e-12)
+    assert result.table.shape == tuple(len(tokens) for tokens in result.tokens)
 
 
 @pytest.mark.parametrize("method", ["whitening", "centering", "all-but-the-top"])
 def test_it_sums_for_a_model_with_linear_layers(model, tmp_path, method):
     save_postprocessed(model, MANY, tmp_path / "new", method=method)
     new = gemel.load(tmp_path / "new")
-    found = gemel.explain(new, LEFT, RIGHT)
-    assert found.table.sum() == pytest.approx(cosine(new), abs=1e-5)
-    assert found.left_tokens[-1] == found.right_tokens[-1] == "(offset)"
-    assert found.words().left_tokens[-1] == "(offset)"
+    result = gemel.explain(new, LEFT, RIGHT)
+    assert result.table.sum() == pytest.approx(cosine(new), abs=1e-5)
+    assert result.left_tokens[-1] == result.right_tokens[-1] == "(offset)"
+    assert result.words().left_tokens[-1] == "(offset)"
 
 
 def test_fewer_dimensions_and_prompts_are_explained_too(tmp_path):
     model = gemel.load(tiny_bert(tmp_path / "model", prompts={"query": "how do i "}))
-    found = gemel.explain(model, LEFT, RIGHT, dim=8, prompt_name="query")
-    assert found.score == pytest.approx(cosine(model, dim=8, prompt_name="query"), abs=1e-5)
-    assert found.left_tokens[1:4] == ("how", "do", "i")
+    result = gemel.explain(model, LEFT, RIGHT, dim=8, prompt_name="query")
+    assert result.score == pytest.approx(cosine(model, dim=8, prompt_name="query"), abs=1e-5)
+    assert result.left_tokens[1:4] == ("how", "do", "i")
 
 
 def test_a_prompt_that_does_not_count_adds_nothing(tmp_path):
@@ -65,19 +65,19 @@ def test_a_prompt_that_does_not_count_adds_nothing(tmp_path):
     config = folder / "1_Pooling" / "config.json"
     config.write_text(json.dumps({**json.loads(config.read_text()), "include_prompt": False}))
     model = gemel.load(folder)
-    found = gemel.explain(model, LEFT, RIGHT, prompt_name="query")
-    assert found.score == pytest.approx(cosine(model, prompt_name="query"), abs=1e-5)
-    assert not found.table[:4].any()
-    assert not found.table[:, :4].any()
+    result = gemel.explain(model, LEFT, RIGHT, prompt_name="query")
+    assert result.score == pytest.approx(cosine(model, prompt_name="query"), abs=1e-5)
+    assert not result.table[:4].any()
+    assert not result.table[:, :4].any()
 
 
 def test_words_add_up_their_pieces(model):
-    found = gemel.explain(model, "reset guitars", "the dog")
-    words = found.words()
-    assert found.left_tokens == ("[CLS]", "reset", "guitar", "##s", "[SEP]")
+    result = gemel.explain(model, "reset guitars", "the dog")
+    words = result.words()
+    assert result.left_tokens == ("[CLS]", "reset", "guitar", "##s", "[SEP]")
     assert words.left_tokens == ("[CLS]", "reset", "guitars", "[SEP]")
-    np.testing.assert_allclose(words.table[2], found.table[2] + found.table[3])
-    assert words.table.sum() == pytest.approx(found.score)
+    np.testing.assert_allclose(words.table[2], result.table[2] + result.table[3])
+    assert words.table.sum() == pytest.approx(result.score)
 
 
 @pytest.mark.parametrize(
@@ -93,15 +93,15 @@ def test_words_add_up_their_pieces(model):
     ],
 )
 def test_pieces_become_words(tokens, words):
-    found = words_of(tokens)
-    assert [word.text for word in found] == words
-    assert [position for word in found for position in word.positions] == list(range(len(tokens)))
+    result = words_of(tokens)
+    assert [word.text for word in result] == words
+    assert [position for word in result for position in word.positions] == list(range(len(tokens)))
 
 
 def test_a_text_with_itself_scores_one_and_the_table_is_symmetric(model):
-    found = gemel.explain(model, LEFT, LEFT)
-    assert found.score == pytest.approx(1)
-    np.testing.assert_allclose(found.table, found.table.T, atol=1e-12)
+    result = gemel.explain(model, LEFT, LEFT)
+    assert result.score == pytest.approx(1)
+    np.testing.assert_allclose(result.table, result.table.T, atol=1e-12)
 
 
 def test_an_empty_text_can_be_explained(model):
@@ -112,7 +112,7 @@ def test_an_empty_text_can_be_explained(model):
     ("settings", "words"),
     [({"pooling": "max"}, "pools by 'max'"), ({"dense": 16}, "a dense layer with tanh")],
 )
-def test_a_vector_that_is_no_sum_is_refused(tmp_path, settings, words):
+def test_a_vector_that_is_not_a_linear_sum_is_refused(tmp_path, settings, words):
     model = gemel.load(tiny_bert(tmp_path / "model", **settings))
     with pytest.raises(gemel.InputError, match=words):
         gemel.explain(model, LEFT, RIGHT)
@@ -121,18 +121,18 @@ def test_a_vector_that_is_no_sum_is_refused(tmp_path, settings, words):
 def test_bad_options_are_refused(model):
     with pytest.raises(gemel.InputError, match="dim must be at most 32"):
         gemel.explain(model, LEFT, RIGHT, dim=99)
-    with pytest.raises(gemel.InputError, match="unknown option 'colour'"):
-        gemel.explain(model, LEFT, RIGHT, colour="red")
+    with pytest.raises(gemel.InputError, match="unknown option 'color'"):
+        gemel.explain(model, LEFT, RIGHT, color="red")
 
 
 def test_json_has_both_tables(model):
-    found = gemel.explain(model, "reset guitars", "the dog")
-    data = json.loads(json.dumps(found.to_json()))
+    result = gemel.explain(model, "reset guitars", "the dog")
+    data = json.loads(json.dumps(result.to_json()))
     assert np.sum(data["table"]) == pytest.approx(data["score"]) == pytest.approx(np.sum(data["word_table"]))
     assert len(data["word_table"]) == len(data["left_words"]) == 4
 
 
-def test_the_page_is_whole_and_escapes_texts(model):
+def test_the_page_is_complete_and_escapes_texts(model):
     page = gemel.explain(model, "<script>alert(1)</script>", "a & b guitars").to_html()
     assert page.startswith("<!doctype html>")
     assert "<script" not in page

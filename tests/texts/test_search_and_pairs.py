@@ -9,8 +9,7 @@ from gemel.checkpoint.write import write_checkpoint
 from gemel.options import EncodeOptions
 from gemel.texts import cascade
 from gemel.texts.cascade import Cascade, SomeVectors
-from gemel.texts.pairs import find_pairs
-from gemel.texts.search import search_texts
+from gemel.texts.search import find_pairs, search_texts
 from tiny import TEXT, tiny_bert
 
 ONE = EncodeOptions(threads=1)
@@ -37,7 +36,7 @@ def related(tmp_path_factory, model):
 
 
 class Blurred:
-    """A student: the model's own vectors, less exact."""
+    """A student: the model's own vectors with noise."""
 
     def __init__(self, model, blur):
         self.model, self.blur, self.dim = model, blur, model.dim
@@ -49,14 +48,14 @@ class Blurred:
 
 
 def test_pairs_are_those_of_the_vectors(model):
-    found = find_pairs(model, TEXTS, k=7, options=ONE)
+    result = find_pairs(model, TEXTS, k=7, options=ONE)
     exact = gemel.similar_pairs(model.encode(TEXTS, threads=1), k=7)
-    np.testing.assert_array_equal(found.pairs.left, exact.left)
-    rows = list(found.rows())
+    np.testing.assert_array_equal(result.pairs.left, exact.left)
+    rows = list(result.rows())
     assert [(row["left"], row["right"]) for row in rows] == list(zip(exact.left, exact.right, strict=True))
     assert list(rows[0]) == ["score", "left", "right", "left_text", "right_text"]
     assert rows[0]["left_text"] == TEXTS[rows[0]["left"]]
-    assert found.summary() == "7 pairs, 7,140 compared, complete"
+    assert result.summary() == "7 pairs, 7,140 compared, complete"
 
 
 def test_ids_name_the_rows(model):
@@ -68,17 +67,17 @@ def test_ids_name_the_rows(model):
 
 def test_pairs_between_two_sets(model):
     other = texts_of(30, seed=5)
-    found = find_pairs(model, TEXTS, k=3, calibrated=True, other=other, options=ONE)
-    assert found.calibration.rows == (120, 30)
-    for row in found.rows():
+    result = find_pairs(model, TEXTS, k=3, calibrated=True, other=other, options=ONE)
+    assert result.calibration.rows == (120, 30)
+    for row in result.rows():
         assert (TEXTS[row["left"]], other[row["right"]]) == (row["left_text"], row["right_text"])
 
 
 def test_an_expected_number_of_false_pairs_is_the_cut(model):
-    found = find_pairs(model, TEXTS, expected_false=50, options=ONE)
-    cut = found.calibration.threshold(50)
-    assert len(found.pairs) == len(gemel.similar_pairs(model.encode(TEXTS, threads=1), min_score=cut))
-    rows = list(found.rows())
+    result = find_pairs(model, TEXTS, expected_false=50, options=ONE)
+    cut = result.calibration.threshold(50)
+    assert len(result.pairs) == len(gemel.similar_pairs(model.encode(TEXTS, threads=1), min_score=cut))
+    rows = list(result.rows())
     assert list(rows[0])[:3] == ["score", "percentile", "expected_false"]
     assert all(row["expected_false"] <= 50.001 for row in rows)
 
@@ -92,8 +91,8 @@ def test_pairs_that_were_streamed_come_best_first(model, tmp_path):
 
 
 def test_a_classification_head_adds_its_labels_to_pairs_and_hits(related):
-    found = find_pairs(related, TEXTS, k=5, options=ONE)
-    row = next(found.rows())
+    result = find_pairs(related, TEXTS, k=5, options=ONE)
+    row = next(result.rows())
     names = [f"p_{label}" for label in related.labels]
     expected = related.relation([row["left_text"]], [row["right_text"]], threads=1)[0]
     np.testing.assert_allclose([row[name] for name in names], expected, rtol=1e-5)
@@ -102,9 +101,9 @@ def test_a_classification_head_adds_its_labels_to_pairs_and_hits(related):
     np.testing.assert_allclose([answer[name] for name in names], expected, rtol=1e-5)
 
 
-def test_vectors_that_the_head_does_not_know_get_no_labels(related):
-    found = find_pairs(related, TEXTS, k=1, options=EncodeOptions(dim=8, threads=1))
-    assert found.relations is None
+def test_vectors_that_do_not_fit_the_head_get_no_labels(related):
+    result = find_pairs(related, TEXTS, k=1, options=EncodeOptions(dim=8, threads=1))
+    assert result.relations is None
 
 
 def test_pairs_without_a_limit_are_refused(model):
@@ -122,12 +121,12 @@ def test_vectors_for_storing_are_not_compared(model):
 
 
 def test_a_perfect_student_finds_every_pair(model):
-    found = Cascade(model, Blurred(model, 0), 1).pairs(TEXTS, 10)
+    result = Cascade(model, Blurred(model, 0), 1).pairs(TEXTS, 10)
     exact = gemel.similar_pairs(model.encode(TEXTS), k=10)
-    np.testing.assert_array_equal(found.pairs.left, exact.left)
-    np.testing.assert_allclose(found.pairs.score, exact.score, atol=1e-6)
-    assert found.pairs.recall == 1.0
-    assert not found.pairs.complete
+    np.testing.assert_array_equal(result.pairs.left, exact.left)
+    np.testing.assert_allclose(result.pairs.score, exact.score, atol=1e-6)
+    assert result.pairs.recall == 1.0
+    assert not result.pairs.complete
 
 
 def test_more_candidates_find_more_and_encode_more(model):
@@ -142,12 +141,12 @@ def test_a_cascade_between_two_sets_and_with_a_threshold(model):
     other = texts_of(50, seed=5)
     student = Blurred(model, 0.01)
     limits = {"k": 9, "expected_false": 20, "other": other, "options": ONE}
-    found = find_pairs(model, TEXTS, student=student, student_candidates=3, **limits)
+    result = find_pairs(model, TEXTS, student=student, student_candidates=3, **limits)
     exact = find_pairs(model, TEXTS, **limits)
-    assert [row["left_text"] for row in found.rows()] == [row["left_text"] for row in exact.rows()]
-    assert found.calibration.total == 120 * 50
-    assert "not complete, recall about" in found.summary()
-    assert found.summary().endswith("texts encoded")
+    assert [row["left_text"] for row in result.rows()] == [row["left_text"] for row in exact.rows()]
+    assert result.calibration.total == 120 * 50
+    assert "not complete, recall about" in result.summary()
+    assert result.summary().endswith("texts encoded")
 
 
 def test_some_vectors_are_found_by_position(model):
@@ -161,54 +160,54 @@ def test_some_vectors_are_found_by_position(model):
 def test_search_is_that_of_the_vectors_with_both_prompts(tmp_path):
     prompts = {"query": "how do i ", "document": "the "}
     model = gemel.load(tiny_bert(tmp_path / "model", prompts=prompts))
-    found = search_texts(model, ["reset my password", "rain"], TEXTS, k=4, options=ONE)
+    result = search_texts(model, ["reset my password", "rain"], TEXTS, k=4, options=ONE)
     exact = gemel.search(model.encode_query(["reset my password", "rain"]), model.encode_document(TEXTS), k=4)
-    np.testing.assert_array_equal(found.hits.index, exact.index)
-    np.testing.assert_allclose(found.cosine, exact.score, atol=1e-6)
-    rows = list(found.rows())
+    np.testing.assert_array_equal(result.hits.index, exact.index)
+    np.testing.assert_allclose(result.cosine, exact.score, atol=1e-6)
+    rows = list(result.rows())
     assert [row["rank"] for row in rows] == [1, 2, 3, 4] * 2
     assert list(rows[0]) == ["query", "rank", "score", "id", "text"]
-    assert found.summary() == "2 queries, 120 texts, scored by cosine, every text compared"
+    assert result.summary() == "2 queries, 120 texts, scored by cosine, every text compared"
 
 
 def test_hybrid_search_finds_the_words_too(model):
     corpus = [*TEXTS, "xylophone 42"]
-    found = search_texts(model, ["xylophone 42"], corpus, k=3, hybrid=True, options=ONE)
-    rows = list(found.rows())
+    result = search_texts(model, ["xylophone 42"], corpus, k=3, hybrid=True, options=ONE)
+    rows = list(result.rows())
     assert rows[0]["text"] == "xylophone 42"
     assert rows[0]["score"] == pytest.approx(2 / 61)
     assert rows[0]["cosine"] == pytest.approx(1, abs=1e-5)
 
 
 class Longest:
-    """A cross-encoder that likes long texts."""
+    """A cross-encoder that scores long texts higher."""
 
     def scores(self, left, right, options=None):
         return np.array([len(text) for text in right], dtype=np.float32)
 
 
 def test_a_cross_encoder_sorts_the_candidates(model):
-    found = search_texts(model, ["a man"], TEXTS, 3, candidates=20, options=ONE, rerank=Longest())
+    result = search_texts(model, ["a man"], TEXTS, 3, candidates=20, options=ONE, rerank=Longest())
     near = gemel.search(model.encode(["a man"]), model.encode(TEXTS), k=20).index[0]
-    assert [row["score"] for row in found.rows()] == sorted((len(TEXTS[i]) for i in near), reverse=True)[:3]
-    assert found.scored_by == "cross"
+    assert [row["score"] for row in result.rows()] == sorted((len(TEXTS[i]) for i in near), reverse=True)[:3]
+    assert result.scored_by == "cross"
 
 
 def test_search_with_a_student(model):
     texts = texts_of(1500, seed=3)
     exact = search_texts(model, TEXTS[:5], texts, k=5, options=ONE)
-    found = search_texts(model, TEXTS[:5], texts, k=5, options=ONE, student=Blurred(model, 0.01))
-    np.testing.assert_array_equal(found.hits.index, exact.hits.index)
-    assert found.hits.recall > 0.9
-    assert found.encoded < len(set(texts))
-    assert found.summary().endswith(f"{found.encoded:,} texts encoded")
+    result = search_texts(model, TEXTS[:5], texts, k=5, options=ONE, student=Blurred(model, 0.01))
+    np.testing.assert_array_equal(result.hits.index, exact.hits.index)
+    assert result.hits.recall > 0.9
+    assert result.encoded < len(set(texts))
+    assert result.summary().endswith(f"{result.encoded:,} texts encoded")
 
 
 def test_words_find_texts_that_the_student_missed(model):
     corpus = [*texts_of(900, seed=3), "xylophone 42"]
     steps = {"hybrid": True, "candidates": 3, "student": Blurred(model, 5), "student_candidates": 1}
-    found = search_texts(model, ["xylophone 42"], corpus, 3, options=ONE, **steps)
-    rows = {row["text"]: row for row in found.rows()}
+    result = search_texts(model, ["xylophone 42"], corpus, 3, options=ONE, **steps)
+    rows = {row["text"]: row for row in result.rows()}
     assert rows["xylophone 42"]["cosine"] == pytest.approx(1, abs=1e-5)
 
 
@@ -234,10 +233,10 @@ def test_nothing_to_search_is_refused(model):
 
 def test_results_are_answers_as_an_index_gives_them(model):
     ids = [f"id{position}" for position in range(len(TEXTS))]
-    found = search_texts(model, ["a man", "rain"], TEXTS, 4, ids=ids, options=ONE)
+    result = search_texts(model, ["a man", "rain"], TEXTS, 4, ids=ids, options=ONE)
     index = gemel.open_index(":memory:", model)
     index.add(ids=ids, texts=TEXTS)
-    for answer, query in zip(found, found.queries, strict=True):
+    for answer, query in zip(result, result.queries, strict=True):
         expected = index.search(query, k=4)
         assert answer.scored_by == expected.scored_by and answer.exact
         for hit, other in zip(answer, expected, strict=True):
@@ -248,14 +247,14 @@ def test_results_are_answers_as_an_index_gives_them(model):
                 other.fields,
             )
             assert hit.score == pytest.approx(other.score, abs=1e-6)
-    assert [row["id"] for row in found.rows()] == [hit.id for answer in found for hit in answer]
-    assert len(found) == 2
+    assert [row["id"] for row in result.rows()] == [hit.id for answer in result for hit in answer]
+    assert len(result) == 2
 
 
 def test_calibrated_results_have_a_percentile(model):
-    found = search_texts(model, ["a man"], TEXTS, 3, calibrated=True, threads=1)
-    row = next(found.rows())
-    assert row["percentile"] == found.calibration.percentile(found[0][0].cosine)
+    result = search_texts(model, ["a man"], TEXTS, 3, calibrated=True, threads=1)
+    row = next(result.rows())
+    assert row["percentile"] == result.calibration.percentile(result[0][0].cosine)
 
 
 def test_candidates_are_a_whole_number(model):

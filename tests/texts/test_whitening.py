@@ -1,12 +1,13 @@
-"""Maps and measures on arrays that can be checked on paper, then the laws on random ones."""
+"""Maps and measures on arrays that can be checked by hand, then properties on random ones."""
 
 import numpy as np
 import pytest
 
+from gemel.checkpoint.head import Dense
 from gemel.errors import InputError
 from gemel.texts.whitening import (
     METHODS,
-    LinearMap,
+    Fitted,
     Settings,
     fit_all_but_the_top,
     fit_centering,
@@ -27,26 +28,26 @@ CROSS = np.array([[12, 21], [12, 19], [8, 21], [8, 19]], dtype=np.float32)
 
 
 def test_whitening_by_hand():
-    found = fit_whitening(CROSS)
-    assert np.allclose(np.abs(found.weight), np.diag([np.sqrt(3 / 16), np.sqrt(3 / 4)]))
+    result = fit_whitening(CROSS)
+    assert np.allclose(np.abs(result.layer.weight), np.diag([np.sqrt(3 / 16), np.sqrt(3 / 4)]))
     half = np.sqrt(3) / 2
-    assert np.allclose(found.apply(CROSS), [[half, half], [half, -half], [-half, half], [-half, -half]])
+    assert np.allclose(result.apply(CROSS), [[half, half], [half, -half], [-half, half], [-half, -half]])
 
 
-def test_centring_by_hand():
-    found = fit_centering(CROSS)
-    assert found.weight.tolist() == [[1, 0], [0, 1]]
-    assert found.bias.tolist() == [-10, -20]
-    assert found.apply(CROSS).tolist() == [[2, 1], [2, -1], [-2, 1], [-2, -1]]
+def test_centering_by_hand():
+    result = fit_centering(CROSS)
+    assert result.layer.weight.tolist() == [[1, 0], [0, 1]]
+    assert result.layer.bias.tolist() == [-10, -20]
+    assert result.apply(CROSS).tolist() == [[2, 1], [2, -1], [-2, 1], [-2, -1]]
 
 
 def test_all_but_the_top_by_hand():
     assert np.allclose(fit_all_but_the_top(CROSS, 1).apply(CROSS), [[0, 1], [0, -1], [0, 1], [0, -1]])
 
 
-def test_all_but_the_top_of_nothing_is_centring():
+def test_all_but_the_top_of_nothing_is_centering():
     vectors = cloud()
-    assert np.allclose(fit_all_but_the_top(vectors, 0).weight, fit_centering(vectors).weight)
+    assert np.allclose(fit_all_but_the_top(vectors, 0).layer.weight, fit_centering(vectors).layer.weight)
 
 
 def test_whitened_vectors_have_mean_0_and_covariance_1():
@@ -58,9 +59,9 @@ def test_whitened_vectors_have_mean_0_and_covariance_1():
 
 def test_whitening_to_fewer_dimensions_is_the_start_of_the_whole():
     whole, part = fit_whitening(cloud()), fit_whitening(cloud(), 5)
-    assert part.weight.shape == (5, 12)
-    assert np.array_equal(part.weight, whole.weight[:5])
-    assert np.array_equal(part.bias, whole.bias[:5])
+    assert part.layer.weight.shape == (5, 12)
+    assert np.array_equal(part.layer.weight, whole.layer.weight[:5])
+    assert np.array_equal(part.layer.bias, whole.layer.bias[:5])
 
 
 def test_whitening_agrees_with_the_singular_value_decomposition():
@@ -68,42 +69,42 @@ def test_whitening_agrees_with_the_singular_value_decomposition():
     centered = vectors.astype(np.float64) - vectors.mean(axis=0, dtype=np.float64)
     _, widths, directions = np.linalg.svd(centered, full_matrices=False)
     expected = directions / widths[:, None] * np.sqrt(len(vectors) - 1)
-    assert np.allclose(np.abs(fit_whitening(vectors).weight), np.abs(expected), rtol=1e-3, atol=1e-5)
+    assert np.allclose(np.abs(fit_whitening(vectors).layer.weight), np.abs(expected), rtol=1e-3, atol=1e-5)
 
 
 def test_a_direction_without_spread_becomes_0_and_is_counted():
     vectors = cloud()
     vectors[:, 3] = 7
-    found = fit_whitening(vectors)
-    assert found.note == "1 of 12 directions have no variance and are 0 after the map"
-    assert not found.weight[-1].any()
+    result = fit_whitening(vectors)
+    assert result.note == "1 of 12 directions have no variance and are 0 after the map"
+    assert not result.layer.weight[-1].any()
     assert fit_whitening(vectors, 11).note == ""
 
 
 def test_fewer_vectors_than_dimensions_do_not_blow_up_what_was_not_seen():
-    found = fit_whitening(cloud(rows=6))
-    assert found.note == "7 of 12 directions have no variance and are 0 after the map"
-    assert np.abs(found.apply(cloud(seed=1))).max() < 1e4
+    result = fit_whitening(cloud(rows=6))
+    assert result.note == "7 of 12 directions have no variance and are 0 after the map"
+    assert np.abs(result.apply(cloud(seed=1))).max() < 1e4
 
 
 def test_two_fits_agree_to_the_bit():
-    assert np.array_equal(fit_whitening(cloud()).weight, fit_whitening(cloud()).weight)
+    assert np.array_equal(fit_whitening(cloud()).layer.weight, fit_whitening(cloud()).layer.weight)
 
 
 def test_a_row_has_the_same_bits_alone_and_among_others():
     vectors = cloud(rows=70, dim=37)
-    found = fit_whitening(vectors)
-    together = found.apply(vectors)
+    result = fit_whitening(vectors)
+    together = result.apply(vectors)
     for row in (0, 1, 33, 69):
-        assert np.array_equal(found.apply(vectors[row : row + 1])[0], together[row])
-    assert np.array_equal(found.apply(vectors[::-1])[::-1], together)
+        assert np.array_equal(result.apply(vectors[row : row + 1])[0], together[row])
+    assert np.array_equal(result.apply(vectors[::-1])[::-1], together)
 
 
 def test_a_map_is_float32_and_refuses_vectors_of_another_width():
-    found = LinearMap(np.eye(2, dtype=np.float32), np.zeros(2, np.float32))
-    assert found.apply(CROSS).dtype == np.float32
+    result = Fitted(Dense(np.eye(2, dtype=np.float32), np.zeros(2, np.float32), "identity"))
+    assert result.apply(CROSS).dtype == np.float32
     with pytest.raises(InputError, match=r"vectors have 3 dimensions, the map takes 2"):
-        found.apply(np.eye(3))
+        result.apply(np.eye(3))
 
 
 @pytest.mark.parametrize(
@@ -122,29 +123,29 @@ def test_a_map_is_float32_and_refuses_vectors_of_another_width():
         (lambda: METHODS["whitening"](CROSS, Settings(remove=1)), "no setting 'remove'; it has dim"),
     ],
 )
-def test_what_cannot_be_fitted_is_refused(call, message):
+def test_vectors_that_cannot_be_fitted_are_refused(call, message):
     with pytest.raises(InputError, match=message):
         call()
 
 
-def test_a_cross_of_unit_vectors_is_perfectly_even():
+def test_a_cross_of_unit_vectors_is_perfectly_isotropic():
     both_ways = np.concatenate([np.eye(3), -np.eye(3)])
-    found = isotropy(both_ways)
-    assert found.mean_length == 0
-    assert found.partition == pytest.approx(1)
-    assert found.effective_rank == pytest.approx(3)
-    assert found.participation_ratio == pytest.approx(3)
+    result = isotropy(both_ways)
+    assert result.mean_length == 0
+    assert result.partition == pytest.approx(1)
+    assert result.effective_rank == pytest.approx(3)
+    assert result.participation_ratio == pytest.approx(3)
     # 15 pairs, 3 of them opposite: mean -3/15.
-    assert found.mean_cosine == pytest.approx(-0.2)
+    assert result.mean_cosine == pytest.approx(-0.2)
 
 
 def test_equal_vectors_are_in_no_direction():
-    found = isotropy(np.full((4, 3), 2.0))
-    assert found.mean_cosine == pytest.approx(1)
-    assert found.mean_length == pytest.approx(1)
-    assert (found.effective_rank, found.participation_ratio) == (0, 0)
+    result = isotropy(np.full((4, 3), 2.0))
+    assert result.mean_cosine == pytest.approx(1)
+    assert result.mean_length == pytest.approx(1)
+    assert (result.effective_rank, result.participation_ratio) == (0, 0)
     # All along one axis: e up and 1/e down.
-    assert found.partition == pytest.approx(np.exp(-2))
+    assert result.partition == pytest.approx(np.exp(-2))
 
 
 def test_zero_vectors_do_not_become_nan():
@@ -161,13 +162,13 @@ def test_the_mean_cosine_is_that_of_all_pairs():
 def test_two_directions_of_unequal_spread_by_hand():
     # Unit vectors along x (8 of 10) and y (2 of 10), both ways: variances 0.8 and 0.2.
     rows = [[1, 0]] * 4 + [[-1, 0]] * 4 + [[0, 1], [0, -1]]
-    found = isotropy(np.array(rows, dtype=np.float32))
-    assert found.participation_ratio == pytest.approx(1 / (0.64 + 0.04))
-    assert found.effective_rank == pytest.approx(np.exp(-(0.8 * np.log(0.8) + 0.2 * np.log(0.2))))
+    result = isotropy(np.array(rows, dtype=np.float32))
+    assert result.participation_ratio == pytest.approx(1 / (0.64 + 0.04))
+    assert result.effective_rank == pytest.approx(np.exp(-(0.8 * np.log(0.8) + 0.2 * np.log(0.2))))
 
 
 @pytest.mark.parametrize("name", ["whitening", "centering", "all-but-the-top"])
-def test_every_map_makes_a_narrow_cone_more_even(name):
+def test_every_map_makes_a_narrow_cone_more_isotropic(name):
     vectors = cloud()
     before = isotropy(vectors)
     after = isotropy(METHODS[name](vectors, Settings()).apply(vectors))
@@ -176,7 +177,7 @@ def test_every_map_makes_a_narrow_cone_more_even(name):
     assert after.partition > before.partition
 
 
-def test_the_summary_says_every_measure():
+def test_the_summary_has_every_measure():
     line = isotropy(cloud()).summary()
     for word in ("mean cosine", "mean length", "partition", "effective rank", "participation ratio", "of 12"):
         assert word in line

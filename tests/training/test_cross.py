@@ -1,4 +1,4 @@
-"""Cross-encoders in training: the same numbers as inference, a score that rises, and a folder that others read."""
+"""Cross-encoders in training: the same numbers as inference, a rising score, and a folder that other programs read."""
 
 import json
 
@@ -14,14 +14,13 @@ from tiny_cross import TYPED, their_logits, tiny_cross
 torch = pytest.importorskip("torch", reason="training is in the train extra")
 pytest.importorskip("transformers", reason="training is in the train extra")
 
-from gemel.training.cross_encoder import CrossNetwork, read_start  # noqa: E402
-from gemel.training.objectives.cross import cross_objective  # noqa: E402
+from gemel.training.cross_encoder import CrossNetwork, cross_objective, read_start  # noqa: E402
 
 CPU = torch.device("cpu")
 LEFT = ["a man is playing a guitar", "hello", "the stock market fell sharply today", "", "a man"]
 RIGHT = ["a woman is playing the flute", "the cat is sleeping on the sofa", "the rain", "a dog", "a man"]
 WORDS = ["man", "woman", "cat", "dog", "guitar", "flute", "street", "sofa", "rain", "market"]
-# A pair is alike when both texts speak of the same thing.
+# A pair is similar when both texts are about the same thing.
 PAIRS = [(f"the {a} is here", f"a {b}", a == b) for a in WORDS for b in (a, WORDS[(WORDS.index(a) + 3) % 10])]
 LABELS = ("entailment", "neutral", "contradiction")
 
@@ -32,7 +31,7 @@ def network(folder, labels=(), **options):
 
 
 def train(network, objective, columns, label, steps=60):
-    """Full batches of all rows, through the port alone."""
+    """Full batches of all rows, through the training interface only."""
     optimizer = torch.optim.AdamW(network.module.parameters(), lr=2e-3)
     network.module.train()
     for _ in range(steps):
@@ -44,7 +43,19 @@ def train(network, objective, columns, label, steps=60):
     return float(loss.detach())
 
 
-@pytest.mark.parametrize("model_type", sorted(ARCHITECTURES))
+# The heads of decoders have no inner layer: they are read, not trained.
+DECODERS = {"eurobert", "gemma3_text", "llama", "mistral", "qwen2", "qwen3"}
+TRAINED = sorted(set(ARCHITECTURES) - DECODERS)
+
+
+def test_a_cross_encoder_of_a_decoder_is_not_trained(tmp_path):
+    with pytest.raises(
+        ModelError, match="architecture 'qwen3' can be used, not trained. Start from an encoder"
+    ):
+        network(tiny_cross(tmp_path / "one", "qwen3"))
+
+
+@pytest.mark.parametrize("model_type", TRAINED)
 @pytest.mark.parametrize("labels", [1, 3])
 def test_a_cross_encoder_is_the_same_in_training_and_in_inference(tmp_path, model_type, labels):
     folder = tiny_cross(
@@ -63,8 +74,8 @@ def test_a_cross_encoder_is_the_same_in_training_and_in_inference(tmp_path, mode
         np.testing.assert_allclose(start.encoder().relation(LEFT, RIGHT), expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("model_type", sorted(ARCHITECTURES))
-def test_what_is_saved_gives_the_same_numbers_without_torch_and_in_transformers(tmp_path, model_type):
+@pytest.mark.parametrize("model_type", TRAINED)
+def test_a_saved_model_gives_the_same_numbers_without_torch_and_in_transformers(tmp_path, model_type):
     start = network(tiny_checkpoint(tmp_path / "one", model_type), LABELS)
     label = np.arange(len(LEFT)) % 3
     train(start, cross_objective("classification", {}), (LEFT, RIGHT), label, steps=3)
@@ -73,12 +84,12 @@ def test_what_is_saved_gives_the_same_numbers_without_torch_and_in_transformers(
     assert model.labels == LABELS
     expected = start.encoder().relation(LEFT, RIGHT)
     np.testing.assert_allclose(model.probabilities(LEFT, RIGHT), expected, atol=1e-5)
-    _name_the_marks(tmp_path / "two")
+    _name_the_special_tokens(tmp_path / "two")
     theirs = torch.as_tensor(their_logits(tmp_path / "two", LEFT, RIGHT)).softmax(1)
     np.testing.assert_allclose(theirs, expected, atol=1e-5)
 
 
-def _name_the_marks(folder):
+def _name_the_special_tokens(folder):
     """The tiny encoders have a bare tokenizer.json; transformers wants a class for it."""
     path = folder / "tokenizer_config.json"
     settings = json.loads(path.read_text())
@@ -131,7 +142,7 @@ def test_other_labels_get_a_new_last_layer(tmp_path):
     )
 
 
-def test_a_plain_encoder_brings_its_pooler(tmp_path):
+def test_a_plain_encoder_keeps_its_pooler(tmp_path):
     start = network(tiny_checkpoint(tmp_path / "one", "bert"))
     pooler = start.body.module.pooler.dense.weight.detach().numpy()
     np.testing.assert_array_equal(start.head.module["inner"].weight.detach().numpy(), pooler)
@@ -196,7 +207,7 @@ def test_the_scorer_refuses_what_it_cannot_do(tmp_path):
         scorer.scores(["a"], ["b"])
 
 
-def test_the_tokenizer_tells_types_where_the_network_has_them(tmp_path):
+def test_the_tokenizer_gives_token_types_if_the_network_has_them(tmp_path):
     for model_type in ("bert", "roberta"):
         start = network(tiny_cross(tmp_path / model_type, model_type))
         ids = start.tokens([("a man", "a cat")])[0]

@@ -101,7 +101,7 @@ def test_quotes_in_tsv_are_text(tmp_path):
     assert everything(open_examples(path, SCORE)).columns == (['"open'], ['a "b" c'])
 
 
-def test_a_text_file_is_one_text_a_line(tmp_path):
+def test_a_text_file_has_one_text_per_line(tmp_path):
     path = tmp_path / "texts.txt"
     path.write_text("one\ntwo\n")
     assert everything(open_examples(path, TEXT)).columns == (["one", "two"],)
@@ -175,7 +175,7 @@ def test_several_files_are_one_data_set(tmp_path):
         ("query positive negative score", MARGIN, "query positive negative score"),
     ],
 )
-def test_roles_are_recognised_by_the_names_that_data_sets_use(columns, needs, used):
+def test_roles_are_recognized_by_common_column_names(columns, needs, used):
     special = {"vector": [0.5, 1.0]}
     numbers = {"label", "score", "gold_label", "entailment"}
     row = {name: special.get(name, 1 if name in numbers else f"text of {name}") for name in columns.split()}
@@ -412,7 +412,7 @@ def test_nli_files_become_triplets_where_there_is_a_contradiction(tmp_path):
     assert everything(result).columns == (["A man sleeps."], ["A person rests."], ["A man runs."])
 
 
-def test_contradictions_are_dealt_in_turn():
+def test_contradictions_are_assigned_in_turn():
     rows = [("p", f"e{i}", "entailment") for i in range(3)] + [
         ("p", f"c{i}", "contradiction") for i in range(2)
     ]
@@ -469,7 +469,7 @@ def test_equal_texts_have_equal_hashes():
     assert len(set(result.hashes.ravel().tolist())) == 2
 
 
-def test_texts_are_not_held_in_memory(tmp_path):
+def test_texts_are_not_kept_in_memory(tmp_path):
     import tracemalloc
 
     path = tsv(tmp_path, ("left", "right", "score"), [("x" * 3000, f"{i}" * 600, 1) for i in range(4000)])

@@ -1,4 +1,4 @@
-"""bf16 on processors whose AMX is announced but broken: a child process dies, never the user's."""
+"""bf16 on processors that report AMX but crash on it: only a child process dies."""
 
 import os
 import signal

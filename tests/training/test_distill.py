@@ -1,4 +1,4 @@
-"""Students of tiny teachers: what they learn, what is written down, what is refused."""
+"""Students of tiny teachers: what they learn, what is saved, what is refused."""
 
 import json
 
@@ -10,8 +10,7 @@ from gemel.checkpoint.folder import read_checkpoint
 from gemel.cli.main import main
 from gemel.errors import InputError
 from gemel.texts.whitening import save_postprocessed
-from gemel.training.distill.by_layers import chosen_layers, keep_layers
-from gemel.training.distill.by_pairs import label_pairs
+from gemel.training.distill.methods import chosen_layers, keep_layers, label_pairs
 from gemel.training.distill.teacher import propose_pairs, split_rows
 from gemel.training.journal import read_journal
 from tiny import TEXT, tiny_bert, tiny_checkpoint
@@ -37,7 +36,7 @@ def written(path, texts):
 @pytest.fixture(scope="module")
 def workspace(tmp_path_factory):
     folder = tmp_path_factory.mktemp("distill")
-    save_postprocessed(  # centered: a random network sees all texts alike
+    save_postprocessed(  # centered: to a random network all texts are similar
         gemel.load(tiny_bert(folder / "crowded", layers=3)),
         some_texts(200, 5),
         folder / "teacher",
@@ -79,7 +78,7 @@ def test_a_student_learns_the_scores_of_pairs_that_a_teacher_labels(tmp_path, wo
         **FAST,
     )
     assert result.held_out
-    if teacher == "teacher":  # what a random cross-encoder says of pairs, no cosine can say
+    if teacher == "teacher":  # no cosine can fit the scores of a random cross-encoder
         assert result.after.all > result.before.all + 5
     assert gemel.load(tmp_path / "out").dim == 16
     rows = [json.loads(line) for line in (tmp_path / "out/distillation/pairs.jsonl").read_text().splitlines()]
@@ -173,7 +172,7 @@ def test_a_student_learns_vectors_of_a_larger_size_through_pca(tmp_path, workspa
     assert any("reduced to 16 by PCA" in note for note in result.notes)
 
 
-def test_a_dense_layer_brings_the_student_to_the_teacher_s_size(tmp_path, workspace):
+def test_a_dense_layer_maps_the_student_to_the_size_of_the_teacher(tmp_path, workspace):
     out = tmp_path / "out"
     result = gemel.distill(
         workspace / "student",
@@ -219,7 +218,7 @@ def test_a_stopped_run_resumes_without_encoding_the_texts_again(tmp_path, worksp
         )
 
     make(tmp_path / "whole")
-    from gemel.training.snapshots import Snapshots
+    from gemel.training.loop import Snapshots
 
     write = Snapshots.write
 

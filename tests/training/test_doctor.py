@@ -1,4 +1,4 @@
-"""The doctor: each rule on a small data set made for it, and silence where nothing is wrong."""
+"""The doctor: each rule on a small data set made for it, and no findings where nothing is wrong."""
 
 import json
 from pathlib import Path
@@ -36,7 +36,7 @@ def diagnose(data, needs, *, score_range=None, **settings):
 
 
 def findings(data, needs, **settings):
-    """Level and words of each finding."""
+    """Level and text of each finding."""
     return {finding.what: finding for finding in diagnose(data, needs, **settings).findings}
 
 
@@ -168,10 +168,10 @@ def test_a_negative_that_is_the_positive_or_the_anchor_is_wrong():
     assert one(findings(most, TRIPLET), "same text as positive and negative").level == "error"
 
 
-# Words as a witness
+# Checks by word overlap
 
 
-def test_scores_that_fall_with_common_words_are_doubted():
+def test_scores_that_fall_with_common_words_give_a_warning():
     data = pairs(*[(text, other, 1 - score) for text, other, score in sound()])
     finding = one(findings(data, SCORE), "labels fall as the two texts share more words (correlation -")
     assert (finding.level, "reversed" in finding.advice) == ("warning", True)
@@ -179,7 +179,7 @@ def test_scores_that_fall_with_common_words_are_doubted():
     assert not any("share more words" in what for what in findings(few, SCORE))
 
 
-def test_swapped_positives_and_negatives_are_doubted():
+def test_swapped_positives_and_negatives_give_a_warning():
     triplets = [
         (f"the cat sat on mat {i}", f"the cat sat on a mat {i}", f"stocks fell again {i}x") for i in range(40)
     ]
@@ -189,7 +189,7 @@ def test_swapped_positives_and_negatives_are_doubted():
     assert (finding.level, "swapped?" in finding.advice) == ("warning", True)
 
 
-def test_swapped_premises_and_hypotheses_are_doubted():
+def test_swapped_premises_and_hypotheses_give_a_warning():
     labels = ["entailment", "neutral", "contradiction"]
     data = [
         (f"a man number {i} sleeps on a bench in the park", f"man {i} rests", labels[i % 3])
@@ -331,7 +331,7 @@ def test_most_evaluation_pairs_in_training_is_an_error():
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="no ../shared/data")
-def test_published_data_is_not_refused():
+def test_published_data_is_accepted():
     for file, needs in (("sts/stsb-train", SCORE), ("nli/snli-triplets", TRIPLET), ("nli/cad-train", CLASS)):
         for examples in open_all(SHARED / f"{file}.tsv.gz", needs):
             diagnosis = examine(examples, needs, batch_size=16)

@@ -58,7 +58,7 @@ def test_the_cached_gradient_is_the_plain_gradient(folder, name, cache):
 
 
 def test_the_second_pass_of_the_cache_drops_the_same_numbers(folder):
-    """Were the masks of the two passes different, the gradient would not belong to the loss."""
+    """If the masks of the two passes differed, the gradient would be wrong for the loss."""
     columns = (texts(6, 1), texts(6, 2))
     objective = make_objective("in-batch-ranking")
     torch.manual_seed(0)

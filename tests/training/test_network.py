@@ -54,7 +54,7 @@ def test_training_starts_from_the_vectors_of_inference(tmp_path, model_type):
 
 
 @pytest.mark.parametrize("model_type", ARCHITECTURES)
-def test_what_training_saves_is_what_inference_reads(tmp_path, model_type):
+def test_inference_reads_what_training_saves(tmp_path, model_type):
     net = network(tiny_checkpoint(tmp_path / "m", model_type))
     scrambled(net)
     net.write(tmp_path / "out", objective=None, about={})
@@ -75,7 +75,7 @@ def test_every_pooling_is_the_one_of_inference(tmp_path, pooling):
     )
 
 
-def test_a_text_does_not_see_its_neighbours_in_the_pack(tmp_path):
+def test_a_text_does_not_attend_to_others_in_its_pack(tmp_path):
     encoder = network(tiny_bert(tmp_path / "m")).encoder()
     alone = np.concatenate([encoder.encode([text]) for text in TEXTS])
     np.testing.assert_allclose(encoder.encode(TEXTS), alone, atol=1e-6)
@@ -92,7 +92,7 @@ def test_a_shorter_max_length_is_saved_with_the_model(tmp_path):
 
 
 def prompted(folder, *, default=None, counts=True):
-    """A model that brings prompts; `counts` says whether pooling counts their tokens."""
+    """A model with prompts; `counts` says whether pooling counts their tokens."""
     tiny_bert(folder, prompts={"query": "how do i ", "document": "the man "})
     for name, changes in (
         ("config_sentence_transformers.json", {"default_prompt_name": default}),
@@ -113,8 +113,8 @@ def test_prompts_are_those_of_inference(tmp_path, default, counts):
     np.testing.assert_allclose(ours.encode_query(TEXTS), model.encode_query(TEXTS), atol=1e-5)
     np.testing.assert_allclose(ours.encode_document(TEXTS), model.encode_document(TEXTS), atol=1e-5)
     net.module.eval()
-    learnt = net.forward(net.tokens(TEXTS)).detach().numpy()
-    np.testing.assert_allclose(learnt, model.encode(TEXTS), atol=1e-5)
+    in_training = net.forward(net.tokens(TEXTS)).detach().numpy()
+    np.testing.assert_allclose(in_training, model.encode(TEXTS), atol=1e-5)
 
 
 def test_noise_leaves_a_prompt_intact(tmp_path):

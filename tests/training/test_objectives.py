@@ -1,4 +1,4 @@
-"""Laws that hold for every objective, and the formulas of each on numbers that can be checked by hand."""
+"""Properties that hold for every objective, and the formula of each on numbers that can be checked by hand."""
 
 import json
 from dataclasses import FrozenInstanceError, fields, is_dataclass, replace
@@ -16,7 +16,7 @@ from gemel.training.objectives.matryoshka import Matryoshka
 torch = pytest.importorskip("torch", reason="objectives need the extra train")
 
 ROWS, DIM, CLASSES, WORDS = 8, 32, 3, 20
-WITHOUT_SENSE = torch.tensor([0.92, 0.1, 0.71, 0.3, 0.83, 0.2, 0.64, 0.4])  # cosines that no label asks for
+WITHOUT_SENSE = torch.tensor([0.92, 0.1, 0.71, 0.3, 0.83, 0.2, 0.64, 0.4])  # cosines that match no label
 VARIANTS = [
     *((name, {}) for name in OBJECTIVES),
     ("classification", {"concat": "|u-v|, u*v"}),
@@ -37,7 +37,7 @@ def made(name, settings):
 
 
 def columns(needs, near, extra=1, seed=0):
-    """Vectors and labels as the roles ask: at `near` 1 all is as it should be, at 0 the label says nothing."""
+    """Vectors and labels as the roles require: at `near` 1 they match the labels, at 0 they are random."""
     random = torch.Generator().manual_seed(seed)
 
     def noise():
@@ -102,7 +102,7 @@ def wrapped(name, settings):
     return [plain, Matryoshka(plain, (8,)), Matryoshka(plain, (8, 16), normalize=True)]
 
 
-# Laws
+# Properties
 
 
 @VARIANT
@@ -116,11 +116,11 @@ def test_the_loss_is_one_finite_number(name, settings):
             assert loss >= 0
 
 
-# What is near in a classification or a decoder is for their own weights to say.
+# In a classification or a decoder, nearness depends on their own weights.
 @pytest.mark.parametrize(
     ("name", "settings"), [row for row in VARIANTS if row[0] not in ("classification", "denoising")], ids=str
 )
-def test_the_loss_is_lower_when_what_belongs_together_is_nearer(name, settings):
+def test_the_loss_is_lower_when_related_vectors_are_nearer(name, settings):
     for objective in wrapped(name, settings):
         near, far = (objective(*columns(objective.needs, share)) for share in (0.9, 0.2))
         assert near < far
@@ -428,7 +428,7 @@ def test_in_batch_ranking_takes_every_row_s_negatives_as_candidates():
     assert twice > result
 
 
-def test_symmetric_ranking_is_the_mean_of_both_ways_and_asks_no_negative_back():
+def test_symmetric_ranking_is_the_mean_of_both_directions_without_negatives_in_reverse():
     one, both = {"temperature": 1}, {"temperature": 1, "symmetric": True}
     negative = rows([0.5, 0.5], [1, 0.2])
     positive = rows([1, 0.5], [0.2, 1])
@@ -437,7 +437,7 @@ def test_symmetric_ranking_is_the_mean_of_both_ways_and_asks_no_negative_back():
     assert value("in-batch-ranking", both, (I2, positive, negative)) == pytest.approx((there + back) / 2)
 
 
-def test_the_guard_takes_out_what_equals_the_right_answer():
+def test_the_guard_excludes_what_equals_the_positive():
     same = rows([1, 0], [1, 0], [0, 1])  # rows 0 and 1 have the same answer
     plain = value("in-batch-ranking", {"temperature": 1}, (same, same))
     guarded = value("in-batch-ranking", {"temperature": 1, "guard": 0.9}, (same, same))
@@ -446,7 +446,7 @@ def test_the_guard_takes_out_what_equals_the_right_answer():
 
 
 def test_the_guard_leaves_a_row_its_own_negative():
-    # Its own negative is the data's word; the same vector as another row's negative is only a chance.
+    # Its own negative comes from the data; the same vector in another row is a coincidence.
     negative = rows([1, 0.1], [0, -1])
     guarded = value("in-batch-ranking", {"temperature": 1, "guard": 0.9}, (I2, I2, negative))
     plain = value("in-batch-ranking", {"temperature": 1}, (I2, I2, negative))
@@ -623,7 +623,7 @@ def test_matryoshka_is_the_mean_over_full_and_truncated_vectors():
     assert torch.equal(Matryoshka(plain, (4,))((U, V), gold), parts[0])
 
 
-def test_matryoshka_speaks_for_the_objective_inside():
+def test_matryoshka_has_the_needs_of_the_inner_objective():
     plain = make_objective("denoising", {"noise": 0.2})
     wrapper = Matryoshka(plain, (8,))
     assert wrapper.needs == plain.needs
@@ -649,7 +649,7 @@ def test_matryoshka_cuts_a_teacher_s_vector_as_its_own():
         Matryoshka(make_objective("vector-distillation"), (2,))((U,), V[:, :3])
 
 
-def test_matryoshka_scales_the_starts_as_encoding_does():
+def test_matryoshka_normalizes_truncated_vectors_as_encoding_does():
     units = [column / column.norm(dim=1, keepdim=True) for column in (U, V, V.flip(0))]
     starts = [column[:, :2] / column[:, :2].norm(dim=1, keepdim=True).clamp(min=1e-6) for column in units]
     plain = make_objective("triplet")

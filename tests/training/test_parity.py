@@ -11,11 +11,11 @@ import pytest
 from gemel.checkpoint.folder import read_checkpoint
 from gemel.training.bi_encoder import BiEncoderNetwork
 from gemel.training.data import open_examples
-from gemel.training.data.store import Draw
 from gemel.training.gradient import plan
 from gemel.training.loop import Loop, Observers, learning_rate
 from gemel.training.objectives.base import make_objective
 from gemel.training.options import TrainOptions
+from gemel.training.sampler import Draw
 from gemel.training.train import open_accelerator
 from training_parity import (
     BATCH,
@@ -36,11 +36,11 @@ pytest.importorskip("accelerate", reason="training needs accelerate")
 REFERENCE = read_reference()
 CLOSE = 1e-6
 PEER = {"warmup_from_zero": True, "clip_head": False}
-"""The ways of sentence-transformers that are not gemel's defaults and show without dropout."""
+"""Settings of sentence-transformers that are not gemel's defaults and matter without dropout."""
 
 
 class InOrder:
-    """The rows as they stand, `BATCH` at a time."""
+    """The rows in order, `BATCH` at a time."""
 
     def __init__(self, rows):
         self._rows = rows
@@ -141,7 +141,7 @@ def test_a_change_of_a_hundred_thousandth_is_seen(folder):
 
 
 def test_the_gradients_were_clipped_and_the_cases_differ(folder):
-    """Were no gradient longer than the clip, or the head's negligible, the figures would prove little."""
+    """If no gradient exceeded the clip, or the head's were negligible, the numbers would prove little."""
     for name, case in CASES.items():
         assert min(REFERENCE["cases"][name]["norms"]) > case.clip
     theirs = REFERENCE["cases"]["softmax"]

@@ -1,4 +1,4 @@
-"""The report and the card of a run: what they say, that they are whole pages, and that no text breaks out of them."""
+"""The report and the card of a run: their content, valid HTML, and escaping of all texts."""
 
 import ast
 import math
@@ -13,9 +13,10 @@ import pytest
 from gemel.errors import WorkError
 from gemel.evaluation.task import Score, Scores
 from gemel.training.card import DataSet, MeasuredScores, Summary, measured, model_card
+from gemel.training.doctor import Diagnosis, Finding
 from gemel.training.journal import POINTS, Series, series
 from gemel.training.options import TrainOptions
-from gemel.training.report import Curve, Level, histograms, write_report
+from gemel.training.report import Curve, histograms, write_report
 from gemel.training.watch import similarities
 
 DATE = datetime(2026, 1, 2, 3, 4, tzinfo=UTC)
@@ -41,16 +42,8 @@ SUMMARY = Summary(
     max_length=128,
 )
 DOCTOR = [
-    {
-        "findings": [
-            {"level": "note", "what": "rows twice", "count": 3, "share": 0.0001, "examples": ["a | b"]}
-        ]
-    },
-    {
-        "findings": [
-            {"level": "error", "what": "labels differ", "count": 1200, "share": 0.25, "advice": "Fix it"}
-        ]
-    },
+    Diagnosis("a", 4800, 2000, (Finding("note", "rows twice", 3, 0.0001, ("a | b",)),)),
+    Diagnosis("b", 4800, 2000, (Finding("error", "labels differ", 1200, 0.25, advice="Fix it"),)),
 ]
 
 
@@ -76,7 +69,7 @@ def journal(steps=100):
 
 
 class Page(HTMLParser):
-    """Counts elements, and fails on one that is not closed or closed out of turn."""
+    """Counts elements, and fails on one that is not closed or closed in the wrong order."""
 
     def __init__(self, text):
         super().__init__()
@@ -156,7 +149,7 @@ def test_the_doctor_s_findings_are_there_worst_first(tmp_path):
     text = Page(made(tmp_path)).text
     assert "error labels differ (1,200 rows, 25.0 %). Fix it note rows twice (3 rows, under 0.1 %)" in text
     assert "The data was not checked" in Page(made(tmp_path, doctor=None)).text
-    assert "Nothing was found" in Page(made(tmp_path, doctor=[{"findings": []}])).text
+    assert "Nothing was found" in Page(made(tmp_path, doctor=[Diagnosis("a", 9, 9, ())])).text
 
 
 def test_warnings_and_an_early_end_are_at_the_top(tmp_path):
@@ -166,7 +159,7 @@ def test_warnings_and_an_early_end_are_at_the_top(tmp_path):
     assert text.index("the score fell") < text.index("Scores data set")
 
 
-def test_the_page_asks_for_nothing_and_runs_nothing(tmp_path):
+def test_the_page_loads_nothing_and_runs_no_script(tmp_path):
     text = made(tmp_path)
     page = Page(text)
     assert not {"script", "link", "img", "iframe", "object"} & set(page.tags)
@@ -175,7 +168,7 @@ def test_the_page_asks_for_nothing_and_runs_nothing(tmp_path):
     assert "prefers-color-scheme: dark" in text
 
 
-def test_no_text_breaks_out_of_the_page(tmp_path):
+def test_texts_are_escaped_on_the_page(tmp_path):
     summary = replace(
         SUMMARY,
         name=NASTY,
@@ -188,7 +181,7 @@ def test_no_text_breaks_out_of_the_page(tmp_path):
         stopped=NASTY,
         versions=(NASTY,),
     )
-    doctor = [{"findings": [{"level": NASTY, "what": NASTY, "advice": NASTY, "examples": [NASTY]}]}]
+    doctor = [Diagnosis(NASTY, 1, 1, (Finding(NASTY, NASTY, examples=(NASTY,), advice=NASTY),))]
     lines = [*journal(), {"kind": "warning", "step": 1, "text": NASTY}]
     text = made(tmp_path, summary=summary, doctor=doctor, journal=lines)
     page = Page(text)
@@ -198,7 +191,7 @@ def test_no_text_breaks_out_of_the_page(tmp_path):
 
 
 @pytest.mark.parametrize("lines", [[], [{"kind": "step", "step": 1, "loss": None}], journal(1)[:3]])
-def test_a_run_that_hardly_began_still_has_a_page(tmp_path, lines):
+def test_a_run_that_ended_early_still_has_a_page(tmp_path, lines):
     summary = replace(SUMMARY, measured=(), best_step=None, data=(), steps=0)
     Page(made(tmp_path, journal=lines, summary=summary, doctor=None))
 
@@ -207,7 +200,7 @@ def test_the_same_run_gives_the_same_bytes(tmp_path):
     assert made(tmp_path / "a") == made(tmp_path / "b")
 
 
-def test_a_report_that_cannot_be_written_says_so(tmp_path):
+def test_a_report_that_cannot_be_written_is_an_error(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(WorkError, match="cannot write the report to"):
         write_report(tmp_path / "file", summary=SUMMARY, journal=[])
@@ -226,7 +219,7 @@ def test_a_long_series_keeps_its_peaks():
     assert (np.diff(thin.steps) > 0).all()
 
 
-def test_what_is_not_finite_is_left_out():
+def test_values_that_are_not_finite_are_left_out():
     lines = [{"kind": "step", "step": n, "loss": loss} for n, loss in enumerate((1.0, None, math.nan, 2.0))]
     assert series(lines, "step", "loss").steps.tolist() == [0, 3]
 
@@ -247,7 +240,7 @@ def test_small_numbers_are_shown_with_their_power_of_ten():
 @pytest.mark.parametrize("values", [[0.0], [1.0, 1.0], [-3.0, 1e9], [1e-300, 0.0]])
 def test_any_numbers_can_be_drawn(values):
     shown = Series(np.arange(float(len(values))), np.array(values))
-    picture = Curve("x", shown, smooth=True, level=Level("start", values[0]), best_step=0).draw()
+    picture = Curve("x", shown, smooth=True, untrained=values[0], best_step=0).draw()
     assert "nan" not in picture
     assert "inf" not in picture.replace("infinity", "")
 
@@ -332,7 +325,7 @@ def test_a_cross_encoder_has_a_card_of_its_own():
     )
 
 
-def test_no_text_breaks_the_card_s_tables():
+def test_texts_are_escaped_in_the_tables_of_the_card():
     nasty = replace(
         SUMMARY,
         measured=(MeasuredScores("sts", NASTY, "spearman", Score(1.0), 3, "pairs"),),
@@ -347,7 +340,7 @@ def test_no_text_breaks_the_card_s_tables():
 # The summary
 
 
-def test_scores_meet_those_of_the_untrained_model():
+def test_scores_are_shown_next_to_those_of_the_untrained_model():
     def scores(dataset, value):
         return Scores("sts", dataset, "spearman", {"spearman": Score(value)}, 10, "pairs")
 
@@ -359,14 +352,9 @@ def test_scores_meet_those_of_the_untrained_model():
 
 def test_a_data_set_describes_itself():
     class Rows:
-        name, roles, classes, skipped, notes = "nli", ("left", "right"), ("yes",), 2, ["scores from 0 to 5"]
+        name, roles, classes, skipped, notes = "nli", ("left", "right"), ("yes",), 2, ("scores from 0 to 5",)
 
         def __len__(self):
             return 7
 
-        def fingerprint(self):
-            return "abc"
-
-    assert DataSet.of(Rows()) == DataSet(
-        "nli", 7, ("left", "right"), ("yes",), 2, ("scores from 0 to 5",), "abc"
-    )
+    assert DataSet.of(Rows()) == DataSet("nli", 7, ("left", "right"), ("yes",), 2, ("scores from 0 to 5",))

@@ -1,4 +1,4 @@
-"""Runs as a user makes them: learning, resuming, stopping, and what is in the folder afterwards."""
+"""Runs as a user starts them: learning, resuming, stopping, and what is in the folder afterwards."""
 
 import csv
 import json
@@ -12,8 +12,8 @@ import pytest
 
 import gemel
 from gemel.training.journal import read_journal, untimed
+from gemel.training.loop import Snapshots, read_snapshot
 from gemel.training.run import TrainingRun
-from gemel.training.snapshots import Snapshots, read_snapshot
 from tiny import TEXT, tiny_bert
 
 torch = pytest.importorskip("torch", reason="training needs torch")
@@ -23,8 +23,8 @@ WORDS = TEXT.split()
 POINTS = [
     "none",
     "gemel.training.journal/MetricsJournal:write:8",  # between two snapshots
-    "gemel.training.snapshots:sha256_of:2",  # inside the first snapshot
-    "gemel.training.snapshots/Snapshots:write:1",  # right after it
+    "gemel.training.loop:sha256_of:2",  # inside the first snapshot
+    "gemel.training.loop/Snapshots:write:1",  # right after it
     "gemel.training.bi_encoder/BiEncoderNetwork:write:1",  # after the first better model was written
     "gemel.training.run:publish:1",  # when all is done but the report
 ]
@@ -238,7 +238,7 @@ def test_a_full_disk_leaves_the_older_snapshot(tmp_path, monkeypatch):
     def full(*_, **__):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("gemel.training.snapshots.sync_tree", full)
+    monkeypatch.setattr("gemel.training.loop.sync_tree", full)
     with pytest.raises(gemel.WorkError, match=r"No space left.*step-00000001"):
         snapshots.write(2, {"position": 2}, {"network": {"a": torch.ones(2)}})
     assert read_snapshot(snapshots.newest()).state["position"] == 1
@@ -315,7 +315,7 @@ def test_a_cross_encoder_of_labels_is_trained_and_loaded(paths, tmp_path):
     assert "probabilities(" in card and "scores(" not in card
 
 
-def test_an_unknown_option_names_the_known_ones(paths, tmp_path):
+def test_an_unknown_option_is_refused_with_the_available_ones(paths, tmp_path):
     with pytest.raises(gemel.InputError, match="unknown option 'batchsize'"):
         train(paths, tmp_path / "out", batchsize=4)
 

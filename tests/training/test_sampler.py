@@ -5,7 +5,6 @@ import pytest
 
 from gemel.errors import InputError
 from gemel.training.data import open_examples
-from gemel.training.data.store import Batch
 from gemel.training.objectives.base import Needs
 from gemel.training.options import TrainOptions
 from gemel.training.sampler import WINDOW, EpochSampler
@@ -25,11 +24,9 @@ class Fake:
     def __len__(self):
         return len(self.texts)
 
-    def batch(self, rows):
-        return Batch(tuple([str(text) for text in column] for column in self.texts[rows].T), None)
-
-    def fingerprint(self):
-        return "fake"
+    @property
+    def hashes(self):
+        return self.texts.astype(np.uint64)
 
 
 def unlike(rows, width=2):
@@ -100,7 +97,7 @@ def test_rows_of_like_length_share_a_batch():
     assert grouped < 20
     assert spread(False)[0] > 600
     means = [lengths[batch].mean() for batch in batches]
-    assert abs(np.corrcoef(means, np.arange(len(means)))[0, 1]) < 0.3  # short ones do not come first
+    assert abs(np.corrcoef(means, np.arange(len(means)))[0, 1]) < 0.3  # the order is not by length
 
 
 def test_batches_are_a_random_choice_of_rows_unless_grouping_is_requested():
@@ -112,7 +109,7 @@ def test_batches_are_a_random_choice_of_rows_unless_grouping_is_requested():
 
 
 @pytest.mark.parametrize("group", [True, False])
-def test_no_text_stands_in_two_rows_of_a_batch(group):
+def test_no_text_is_in_two_rows_of_a_batch(group):
     random = np.random.default_rng(0)
     texts = np.column_stack(
         [random.integers(0, 400, 2000), random.integers(200, 900, 2000), np.arange(2000) + 10**6]
@@ -129,10 +126,10 @@ def test_no_text_stands_in_two_rows_of_a_batch(group):
         assert len(batches) < 2000 / 16 * 1.1
 
 
-def test_unlike_rows_fill_their_batches_when_they_must_be_distinct():
+def test_rows_of_different_lengths_fill_their_batches_when_they_must_be_distinct():
     epoch = EpochSampler([unlike(321)], batch_size=16, seed=0, distinct=True).epoch(0)
     sizes = [len(batch) for batch in drawn(epoch)]
-    assert sorted(sizes) == [2, 15, *[16] * 19]  # 320 + 1: nobody is drawn alone
+    assert sorted(sizes) == [2, 15, *[16] * 19]  # 320 + 1: no row is alone in a batch
     assert (sizes[-1], epoch.dropped) == (2, 0)
 
 

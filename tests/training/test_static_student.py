@@ -9,7 +9,7 @@ import pytest
 import gemel
 from gemel.errors import InputError
 from gemel.evaluation.metrics import spearman
-from gemel.training.distill.by_vectors import widest_directions
+from gemel.training.distill.methods import widest_directions
 from gemel.training.distill.static_table import fit_table, make_static, token_weights
 from gemel.vectors.similarity import scores
 from tiny import TEXT, tiny_bert, tiny_checkpoint
@@ -53,7 +53,7 @@ def test_two_runs_give_the_same_bytes(tmp_path, teacher):
     assert read[0] == read[1]
 
 
-def test_more_dimensions_than_the_teacher_has_are_the_teacher_s(tmp_path, teacher):
+def test_dimensions_are_limited_to_those_of_the_teacher(tmp_path, teacher):
     assert gemel.load(make_static(teacher, dim=4096, out=tmp_path / "s")).dim == teacher.dim
 
 
@@ -85,7 +85,7 @@ def test_other_architectures_have_students_too(tmp_path, model_type):
     )
 
 
-def test_what_cannot_be_made_is_refused(tmp_path, teacher):
+def test_invalid_requests_for_a_student_are_refused(tmp_path, teacher):
     static = make_static(teacher, dim=8, out=tmp_path / "s")
     with pytest.raises(InputError, match="is a static model already"):
         make_static(static, dim=4, out=tmp_path / "again")

@@ -1,4 +1,4 @@
-"""The doctor during training: hand-made series that must stop a run, and those that must not; the journal; the bar."""
+"""The doctor during training: series that must stop a run, series that must not; the journal; the progress bar."""
 
 import json
 import math
@@ -83,7 +83,7 @@ def test_length_does_not_matter():
     assert one == pytest.approx(other, rel=1e-5)
 
 
-def test_histograms_hold_each_pair_once():
+def test_histograms_count_each_pair_once():
     vectors = np.random.default_rng(0).normal(size=(30, 8))
     pairs = [[0, 1], [1, 0], [2, 3], [4, 4]]
     result = similarities(vectors, pairs)
@@ -105,7 +105,7 @@ def test_pairs_that_are_no_pairs_are_refused(pairs):
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-def test_a_loss_or_gradient_that_is_not_finite_stops_at_once(bad):
+def test_a_loss_or_gradient_that_is_not_finite_stops_immediately(bad):
     with pytest.raises(Collapse, match="the loss is NaN or infinity at step 7: lower learning_rate"):
         watch().step(7, bad, 1.0)
     with pytest.raises(Collapse, match=r"gradient is NaN or infinity.*mixed_precision to no"):
@@ -117,7 +117,7 @@ def test_vectors_that_are_not_finite_are_a_collapse():
         health(9, np.array([[1.0, math.nan], [0, 1]]), None, 50.0)
 
 
-def test_fp16_may_overflow_while_it_finds_its_scale_but_not_for_ever():
+def test_fp16_may_overflow_while_it_finds_its_scale_but_not_forever():
     result = watch(fp16=True)
     assert run(result, [1.0] * 16 + [0.9], [math.inf] * 16 + [1.0]) == []
     assert run(result, [1.0] * OVERFLOWS, [math.inf] * OVERFLOWS) == []
@@ -160,9 +160,9 @@ def test_a_real_collapse_is_seen_in_the_vectors():
     random = np.random.default_rng(0)
     spread, pairs = random.normal(size=(200, 32)), [[row, row + 100] for row in range(100)]
     first = health(0, spread, pairs, 30.0)
-    one_place = np.ones(32) + 1e-3 * random.normal(size=(200, 32))
+    one_point = np.ones(32) + 1e-3 * random.normal(size=(200, 32))
     with pytest.raises(Collapse, match="nearly the same vector"):
-        Watch(first=first).evaluated(health(10, one_place, pairs, 5.0))
+        Watch(first=first).evaluated(health(10, one_point, pairs, 5.0))
     one_line = random.normal(size=(200, 1)) * np.ones(32) + 1e-3 * spread
     with pytest.raises(Collapse, match="few directions"):
         Watch(first=first).evaluated(health(10, one_line, pairs, 5.0))
@@ -180,7 +180,7 @@ def test_no_gradient_stops_the_run():
         run(watch(), losses, [0.0] * CONSTANT)
 
 
-def test_a_loss_that_explodes_stops_the_run():
+def test_a_diverging_loss_stops_the_run():
     with pytest.raises(Collapse, match=r"the run diverges\. Lower learning_rate"):
         run(watch(), falling(200, 3.0, 0.4) + [2 + step for step in range(40)])
 
@@ -215,7 +215,7 @@ def test_a_loss_of_zero_for_long_warns_because_all_is_learned():
 
 
 def test_vectors_of_few_groups_are_no_collapse():
-    """A run on six labels ends with six directions: as it should."""
+    """A run on six labels correctly ends with six directions."""
     random = np.random.default_rng(0)
     groups = random.integers(0, 6, 300)
     pairs = [[row, row + 1] for row in range(299) if groups[row] == groups[row + 1]]
@@ -236,7 +236,7 @@ def test_crowded_vectors_that_score_better_are_no_collapse():
 
 
 @pytest.mark.parametrize("start", [0.8, 0.86, 0.9, 0.97, 0.986])
-def test_a_raw_bert_that_opens_up_raises_no_alarm(start):
+def test_a_raw_bert_whose_vectors_spread_gives_no_warning(start):
     result = watch(first=at(0, mean_cosine=start))
     for step, cosine in enumerate(np.linspace(start, 0.3, 10)):
         assert result.evaluated(at(step, mean_cosine=float(cosine), score=40.0, effective_rank=50.0)) == []
@@ -256,19 +256,19 @@ def test_a_raw_bert_that_opens_up_raises_no_alarm(start):
         (1.0, 1e-4, 1.5),  # triplets that are almost all satisfied
     ],
 )
-def test_losses_that_fall_raise_no_alarm(start, end, noise, seed):
+def test_falling_losses_give_no_warning(start, end, noise, seed):
     norms = np.random.default_rng(seed).lognormal(0, 1, 2000).tolist()
     assert run(watch(), falling(2000, start, end, noise, seed), norms) == []
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_loss_that_is_zero_now_and_then_raises_no_alarm(seed):
+def test_an_occasional_loss_of_zero_gives_no_warning(seed):
     random = np.random.default_rng(seed)
     losses = np.where(random.random(2000) < 0.6, 0.0, random.exponential(0.3, 2000))
     assert run(watch(), losses.tolist(), losses.tolist()) == []
 
 
-def test_one_bad_batch_raises_no_alarm():
+def test_one_bad_batch_gives_no_warning():
     losses = falling(300, 3.0, 0.4)
     losses[200] = 500.0
     assert run(watch(), losses) == []
@@ -316,7 +316,7 @@ def test_a_resumed_journal_equals_an_uninterrupted_one(tmp_path, stop_after):
     write_run(tmp_path / "whole.jsonl")
     write_run(tmp_path / "cut.jsonl", stop_after=stop_after)
     with (tmp_path / "cut.jsonl").open("ab") as file:
-        file.write(b'{"kind": "step", "st')  # the kill came in the middle of a line
+        file.write(b'{"kind": "step", "st')  # killed in the middle of a line
     checkpoints = [
         line["step"] for line in read_journal(tmp_path / "cut.jsonl") if line["kind"] == "checkpoint"
     ]
@@ -326,7 +326,7 @@ def test_a_resumed_journal_equals_an_uninterrupted_one(tmp_path, stop_after):
     assert [path.name for path in sorted(tmp_path.iterdir())] == ["cut.jsonl", "whole.jsonl"]
 
 
-def test_lines_are_on_disk_at_once_and_hold_no_nan(tmp_path):
+def test_lines_are_flushed_immediately_and_contain_no_nan(tmp_path):
     journal = MetricsJournal.open(tmp_path / "new" / "metrics.jsonl")
     journal.write("step", 3, loss=math.nan, norm=np.float32(0.5), sizes=(1, 2), path=tmp_path, text="\ud800ü")
     (line,) = read_journal(tmp_path / "new" / "metrics.jsonl")
@@ -353,13 +353,13 @@ def test_a_new_run_begins_a_new_journal(tmp_path):
     assert read_journal(tmp_path / "metrics.jsonl") == []
 
 
-def test_a_journal_of_nowhere_takes_lines_and_keeps_none(tmp_path):
+def test_a_journal_without_a_file_discards_lines(tmp_path):
     with MetricsJournal.nowhere() as journal:
         journal.write("step", 1, loss=0.5)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_is_no_journal_is_refused_with_its_line(tmp_path):
+def test_an_invalid_journal_is_refused_with_its_line(tmp_path):
     path = tmp_path / "metrics.jsonl"
     path.write_text('{"kind": "step", "step": 1}\nnonsense\n')
     with pytest.raises(InputError, match=r"metrics\.jsonl:2: not JSON"):
@@ -373,7 +373,7 @@ def test_what_is_no_journal_is_refused_with_its_line(tmp_path):
         read_journal(tmp_path / "none.jsonl")
 
 
-def test_a_journal_that_cannot_be_written_says_so(tmp_path):
+def test_a_journal_that_cannot_be_written_is_an_error(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(WorkError, match="cannot write the metrics to"):
         MetricsJournal.open(tmp_path / "file" / "metrics.jsonl")

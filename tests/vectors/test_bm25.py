@@ -1,4 +1,4 @@
-"""Search by words, against the formula; and the fusion of rankings, by hand."""
+"""Search by words, compared with the formula; and the fusion of rankings, by hand."""
 
 import math
 
@@ -66,14 +66,14 @@ def ranking(*rows):
 
 
 def test_fusion_adds_reciprocal_ranks():
-    found = fuse([ranking([3, 1, 2]), ranking([1, 4, -1])], 3)
-    assert found.index.tolist() == [[1, 3, 4]]
-    np.testing.assert_allclose(found.score[0], [1 / 62 + 1 / 61, 1 / 61, 1 / 62], rtol=1e-6)
+    result = fuse([ranking([3, 1, 2]), ranking([1, 4, -1])], 3)
+    assert result.index.tolist() == [[1, 3, 4]]
+    np.testing.assert_allclose(result.score[0], [1 / 62 + 1 / 61, 1 / 61, 1 / 62], rtol=1e-6)
 
 
 def test_fusion_breaks_ties_on_the_lower_position_and_fills_with_nothing():
-    found = fuse([ranking([5]), ranking([2])], 4)
-    assert found.index.tolist() == [[2, 5, -1, -1]]
+    result = fuse([ranking([5]), ranking([2])], 4)
+    assert result.index.tolist() == [[2, 5, -1, -1]]
 
 
 def test_fusion_of_one_ranking_keeps_its_order():
@@ -109,7 +109,7 @@ def test_words_by_script(text, document, query):
     assert WordRules().query(text) == (document if query is None else query)
 
 
-def test_rules_of_before_take_runs_for_words():
+def test_the_older_rules_treat_runs_as_words():
     assert WordRules(version=1).document("東京タワー cafe") == ["東京タワー", "cafe"]
     assert WordRules.from_json(None) == WordRules(version=1)
     assert WordRules.from_json(WordRules().to_json()) == WordRules()
@@ -129,7 +129,7 @@ def test_stemming_is_by_language():
 
 
 @given(st.text(st.characters(codec="utf-8")))
-def test_a_text_is_found_by_its_own_words_and_words_hold_no_space(text):
+def test_a_text_is_found_by_its_own_words_and_words_contain_no_spaces(text):
     for rules in (WordRules(), WordRules(version=1)):
         document = set(rules.document(text))
         assert set(rules.query(text)) <= document

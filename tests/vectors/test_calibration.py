@@ -1,4 +1,4 @@
-"""Calibration: what a score means, against corpora whose answer is known."""
+"""Calibration: what a score means, on corpora with a known answer."""
 
 import json
 
@@ -26,19 +26,19 @@ def with_duplicates(vectors, count):
 
 
 @pytest.mark.parametrize("metric", ["cosine", "dot", "euclidean", "manhattan"])
-def test_a_threshold_lets_about_so_many_random_pairs_through(metric):
+def test_a_threshold_passes_about_the_expected_number_of_random_pairs(metric):
     vectors = directions(1500)
-    found = gemel.calibrate(vectors, metric=metric)
+    result = gemel.calibrate(vectors, metric=metric)
     real = all_scores(vectors, metric)
     for expected in (300_000, 10_000, 1000, 100):
-        count = (real >= found.threshold(expected)).sum()
+        count = (real >= result.threshold(expected)).sum()
         assert expected / 1.6 < count < expected * 1.6, (metric, expected, count)
 
 
 def test_the_tail_is_right_far_beyond_the_sample():
     vectors = directions(6000, dim=48)
-    found = gemel.calibrate(vectors, sample=100_000)  # of 18 million pairs
-    count = len(gemel.similar_pairs(vectors, min_score=found.threshold(50), threads=1))
+    result = gemel.calibrate(vectors, sample=100_000)  # of 18 million pairs
+    count = len(gemel.similar_pairs(vectors, min_score=result.threshold(50), threads=1))
     assert 50 / 3 < count < 50 * 3
 
 
@@ -50,44 +50,44 @@ def test_pairs_that_belong_together_hardly_move_the_threshold():
     assert clean.threshold(1) < 0.75  # and the duplicates, at 0.99, are above it
 
 
-def test_expected_false_and_threshold_undo_each_other():
-    found = gemel.calibrate(directions(300))
+def test_expected_false_and_threshold_are_inverse():
+    result = gemel.calibrate(directions(300))
     for expected in (1e-3, 1, 50, 2000, 30_000):
-        assert found.expected_false(found.threshold(expected)) == pytest.approx(expected, rel=1e-6)
+        assert result.expected_false(result.threshold(expected)) == pytest.approx(expected, rel=1e-6)
 
 
 def test_expected_false_grows_with_the_corpus():
-    found = gemel.calibrate(directions(300))
-    one = found.expected_false(0.4)
-    assert found.expected_false(0.4, n=300) == pytest.approx(one)
-    assert found.expected_false(0.4, n=3000) == pytest.approx(one * 3000 * 2999 / (300 * 299))
+    result = gemel.calibrate(directions(300))
+    one = result.expected_false(0.4)
+    assert result.expected_false(0.4, n=300) == pytest.approx(one)
+    assert result.expected_false(0.4, n=3000) == pytest.approx(one * 3000 * 2999 / (300 * 299))
 
 
 def test_percentiles_never_fall_and_match_counts():
     vectors = directions(400)
-    found, real = gemel.calibrate(vectors), all_scores(vectors)
+    result, real = gemel.calibrate(vectors), all_scores(vectors)
     grid = np.linspace(-1, 1, 401)
-    percentiles = [found.percentile(score) for score in grid]
+    percentiles = [result.percentile(score) for score in grid]
     assert np.all(np.diff(percentiles) >= 0)
-    assert found.percentile(-1) == pytest.approx(0)
-    assert found.percentile(1) == pytest.approx(100)
-    assert found.percentile(0.1) == pytest.approx(100 * (real < 0.1).mean(), abs=0.1)
+    assert result.percentile(-1) == pytest.approx(0)
+    assert result.percentile(1) == pytest.approx(100)
+    assert result.percentile(0.1) == pytest.approx(100 * (real < 0.1).mean(), abs=0.1)
 
 
 def test_two_sets_are_calibrated_across():
     left, right = directions(200), directions(500, seed=3)
-    found = gemel.calibrate(left, other=right)
-    assert (found.rows, found.total, found.sampled) == ((200, 500), 100_000, 100_000)
-    count = (scores(left, right) >= found.threshold(1000)).sum()
+    result = gemel.calibrate(left, other=right)
+    assert (result.rows, result.total, result.sampled) == ((200, 500), 100_000, 100_000)
+    count = (scores(left, right) >= result.threshold(1000)).sum()
     assert 700 < count < 1400
 
 
 def test_every_pair_is_sampled_once_where_pairs_are_few():
     vectors = directions(333)
-    found, real = gemel.calibrate(vectors), all_scores(vectors)
-    assert found.sampled == found.total == len(real)
-    assert found.mean == pytest.approx(real.mean(), abs=1e-6)
-    assert found.deviation == pytest.approx(real.std(), abs=1e-6)
+    result, real = gemel.calibrate(vectors), all_scores(vectors)
+    assert result.sampled == result.total == len(real)
+    assert result.mean == pytest.approx(real.mean(), abs=1e-6)
+    assert result.deviation == pytest.approx(real.std(), abs=1e-6)
 
 
 def test_the_same_seed_gives_the_same_answer():
@@ -104,22 +104,22 @@ def labeled(count, seed=0):
 
 
 def test_labels_give_a_probability_that_never_falls():
-    found = gemel.calibrate(directions(100), labels=labeled(2000))
-    grid = [found.probability(score) for score in np.linspace(-0.2, 1.2, 141)]
+    result = gemel.calibrate(directions(100), labels=labeled(2000))
+    grid = [result.probability(score) for score in np.linspace(-0.2, 1.2, 141)]
     assert np.all(np.diff(grid) >= 0)
-    assert found.probability(0.5) == pytest.approx(0.5, abs=0.12)
-    assert found.probability(0.9) == pytest.approx(0.9, abs=0.12)
+    assert result.probability(0.5) == pytest.approx(0.5, abs=0.12)
+    assert result.probability(0.9) == pytest.approx(0.9, abs=0.12)
 
 
 def test_the_curve_is_that_of_scikit_learn():
     isotonic = pytest.importorskip("sklearn.isotonic", reason="the reference is scikit-learn")
     labels = [*labeled(80, seed=2), (0.5, 1), (0.5, 0), (0.5, 1)]
-    found = gemel.calibrate(directions(100)).with_labels(labels)
+    result = gemel.calibrate(directions(100)).with_labels(labels)
     x, y = np.array(labels).T
     reference = isotonic.IsotonicRegression(out_of_bounds="clip").fit(x, y)
     grid = np.linspace(0, 1, 101)
     np.testing.assert_allclose(
-        [found.probability(score) for score in grid], reference.predict(grid), atol=1e-9
+        [result.probability(score) for score in grid], reference.predict(grid), atol=1e-9
     )
 
 
@@ -140,9 +140,9 @@ def test_a_probability_without_labels_is_refused():
         gemel.calibrate(directions(100)).probability(0.5)
 
 
-def test_json_and_back_is_the_same():
-    found = gemel.calibrate(directions(100), labels=labeled(50))
-    assert gemel.Calibration.from_json(json.loads(json.dumps(found.to_json()))) == found
+def test_calibration_round_trips_through_json():
+    result = gemel.calibrate(directions(100), labels=labeled(50))
+    assert gemel.Calibration.from_json(json.loads(json.dumps(result.to_json()))) == result
 
 
 def test_json_of_something_else_is_refused():
@@ -152,7 +152,7 @@ def test_json_of_something_else_is_refused():
         gemel.Calibration.from_json({**gemel.calibrate(directions(100)).to_json(), "version": 99})
 
 
-def test_the_summary_says_cuts():
+def test_the_summary_has_thresholds():
     lines = gemel.calibrate(directions(100), labels=labeled(50)).summary().splitlines()
     assert lines[0].startswith("100 texts, 4,950 pairs, 4,950 sampled: random pairs score ")
     assert lines[1].startswith("score above which so many random pairs are expected: 0.")
@@ -176,11 +176,11 @@ def test_bad_input_is_refused(arguments, words):
 
 
 def test_bad_questions_are_refused():
-    found = gemel.calibrate(directions(100))
+    result = gemel.calibrate(directions(100))
     for bad in (0, -1, 1e9, float("nan")):
         with pytest.raises(gemel.InputError, match="expected_false"):
-            found.threshold(bad)
+            result.threshold(bad)
     with pytest.raises(gemel.InputError, match="score must be a finite number"):
-        found.percentile(float("inf"))
+        result.percentile(float("inf"))
     with pytest.raises(gemel.InputError, match="at least 2 texts"):
-        found.expected_false(0.5, n=1)
+        result.expected_false(0.5, n=1)

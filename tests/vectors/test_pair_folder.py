@@ -1,4 +1,4 @@
-"""Pairs streamed to a folder: the same files whatever the blocks, and whoever killed the run."""
+"""Pairs streamed to a folder: the same files for any block size, and after any kill."""
 
 import signal
 import subprocess
@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from gemel.errors import InputError
-from gemel.vectors import pair_folder as folder
-from gemel.vectors.pair_folder import PairFolder
-from gemel.vectors.pairs import similar_pairs
+from gemel.vectors import pairs as folder
+from gemel.vectors.pairs import PairFolder, similar_pairs
 
 CHILD = Path(__file__).parents[1] / "support" / "pairs_child.py"
 FILES = ["left.npy", "pairs.json", "right.npy", "score.npy"]
@@ -129,8 +128,8 @@ def in_the_middle(monkeypatch, act):
     """`act` is done once, after the first block of a run was counted."""
     real, done = PairFolder.append, []
 
-    def append(self, found, next_row):
-        real(self, found, next_row)
+    def append(self, result, next_row):
+        real(self, result, next_row)
         if not done:
             done.append(True)
             act()
@@ -154,7 +153,7 @@ def test_a_second_run_is_refused_and_spoils_nothing(tmp_path, monkeypatch):
     assert sorted(path.name for path in out.iterdir()) == FILES
 
 
-def test_a_run_that_failed_lets_go_of_its_folder(tmp_path, monkeypatch):
+def test_a_failed_run_releases_its_folder(tmp_path, monkeypatch):
     def fail():
         raise OSError("disk full")
 
@@ -165,7 +164,7 @@ def test_a_run_that_failed_lets_go_of_its_folder(tmp_path, monkeypatch):
     assert len(similar_pairs(rows(), min_score=0.2, out=tmp_path))
 
 
-def test_a_run_that_ends_while_another_asks_is_read(tmp_path, monkeypatch):
+def test_the_result_of_a_run_that_ends_meanwhile_is_read(tmp_path, monkeypatch):
     real = folder.lock_folder
 
     def late(path, busy):

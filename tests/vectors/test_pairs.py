@@ -1,4 +1,4 @@
-"""Similar pairs against a brute force over all of them, by every scanner that this machine has."""
+"""Similar pairs compared with brute force, by every scanner that this machine supports."""
 
 import tracemalloc
 
@@ -13,7 +13,7 @@ from gemel.vectors.pairs import similar_pairs
 from gemel.vectors.scan import native_scanner
 from gemel.vectors.scan.exact import exact_scores, squares
 from gemel.vectors.scan.native_scanner import levels
-from gemel.vectors.scan.numpy_scanner import numpy_squares
+from gemel.vectors.scan.scanner import numpy_squares
 from gemel.vectors.search import search
 from gemel.vectors.similarity import METRICS, row_scores, scores
 
@@ -56,13 +56,13 @@ def scanner(request, monkeypatch):
 
 @pytest.fixture
 def small_blocks(monkeypatch):
-    """Blocks of a few rows, so that a small test crosses many borders."""
+    """Blocks of a few rows, so that a small test crosses many block boundaries."""
     monkeypatch.setattr(walk, "_RIGHT", 100)
     monkeypatch.setattr(walk, "_LEAST", 16)
     return "100KB"
 
 
-def test_pairs_that_fit_on_paper():
+def test_pairs_by_hand():
     pairs = similar_pairs(np.array([[1.0, 0.0], [0.0, 1.0], [2.0, 0.0]]), k=1)
     assert as_list(pairs) == [(1.0, 0, 2)]
     assert pairs.compared == 3
@@ -133,7 +133,7 @@ def test_rows_too_alike_for_bounds_are_compared_without_them(monkeypatch, metric
     assert as_list(similar_pairs(rows, k=300, metric=metric, threads=2)) == as_list(expected)
     if (
         metric == "cosine" and levels()[0] == "avx512vnni"
-    ):  # distances are taken around the mean: no crowd there
+    ):  # distances are relative to the mean, where the rows are not crowded
         assert ended
 
 
@@ -184,7 +184,7 @@ def test_min_score_alone_gives_all_such_pairs_and_k_cuts_them():
 
 
 @pytest.mark.parametrize("n", [3000, 40_000])
-def test_equal_rows_give_the_first_pairs_and_a_quick_end(n):
+def test_equal_rows_give_the_first_pairs_and_an_early_stop(n):
     pairs = similar_pairs(np.ones((n, 2)), k=3)
     assert as_list(pairs) == [(1.0, 0, 1), (1.0, 0, 2), (1.0, 0, 3)]
 
@@ -228,7 +228,7 @@ def test_progress_is_shown_on_request(capsys):
     assert "10 of 10 pairs" in capsys.readouterr().err
 
 
-def test_a_threshold_that_matches_everything_asks_for_a_folder(scanner):
+def test_a_threshold_that_matches_everything_requires_a_folder(scanner):
     with pytest.raises(InputError, match=r"more than 1,562 pairs reach min_score=-1.0.*out='pairs'"):
         similar_pairs(np.eye(100), min_score=-1, memory=100_000)
 
@@ -280,7 +280,7 @@ def test_an_unknown_scanner_is_refused_with_the_available_ones(monkeypatch):
         similar_pairs(np.eye(3), k=1)
 
 
-def test_nothing_of_the_input_is_changed():
+def test_the_input_is_not_changed():
     rows = np.arange(12, dtype=np.float32).reshape(4, 3)
     similar_pairs(rows, k=2)
     assert rows.tolist() == np.arange(12).reshape(4, 3).tolist()
@@ -310,9 +310,9 @@ def test_lengths_without_a_compiler_take_little_memory():
     rows = np.random.default_rng(0).normal(size=(9000, 64)).astype(np.float32)
     center = rows.mean(axis=0, dtype=np.float64)
     tracemalloc.start()
-    found = numpy_squares(rows, center)
+    result = numpy_squares(rows, center)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < rows.nbytes * 1.5  # two blocks in float64; all rows would be twice what they are
-    np.testing.assert_allclose(found, np.square(rows - center).sum(axis=1))
+    np.testing.assert_allclose(result, np.square(rows - center).sum(axis=1))
     assert numpy_squares(rows[:0], center).shape == (0,)

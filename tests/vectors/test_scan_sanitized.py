@@ -1,4 +1,4 @@
-"""The scan's tiles under the compiler's sanitizers: no byte past a buffer, no undefined step, no race."""
+"""The scan's tiles under the compiler's sanitizers: no access out of bounds, no undefined behavior, no data race."""
 
 import shutil
 import subprocess

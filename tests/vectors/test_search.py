@@ -1,4 +1,4 @@
-"""Search against a brute force that anyone can read, by every scanner that this machine has."""
+"""Search compared with simple brute force, by every scanner that this machine supports."""
 
 import tracemalloc
 
@@ -9,11 +9,10 @@ from hypothesis import strategies as st
 
 from gemel.errors import InputError
 from gemel.vectors import search as nearest
-from gemel.vectors.quantize import quantize, rescore
 from gemel.vectors.scan import native_scanner
 from gemel.vectors.scan.exact import exact_scores, squares
 from gemel.vectors.scan.native_scanner import levels
-from gemel.vectors.search import search
+from gemel.vectors.search import quantize, rescore, search
 from gemel.vectors.similarity import METRICS, scores
 
 SCANNERS = [(levels()[0], False), *((level, True) for level in levels())]  # only the best may have int8
@@ -43,13 +42,13 @@ def inverse_lengths(rows):
 
 @pytest.fixture
 def small_blocks(monkeypatch):
-    """Groups of a few queries and rows, so that a small test crosses many borders."""
+    """Groups of a few queries and rows, so that a small test crosses many block boundaries."""
     monkeypatch.setattr(nearest, "_QUERIES", 3)
     monkeypatch.setattr("gemel.vectors.scan.native_scanner._STREAM", 5)
-    monkeypatch.setattr("gemel.vectors.scan.numpy_scanner._RIGHT", 5)
+    monkeypatch.setattr("gemel.vectors.scan.scanner._RIGHT", 5)
 
 
-def test_a_search_that_fits_on_paper():
+def test_search_by_hand():
     hits = search(np.array([[1.0, 0.1]]), np.eye(2), k=2)
     assert hits.index.tolist() == [[0, 1]]
     assert hits.index.dtype == np.int64
@@ -85,7 +84,7 @@ def test_search_equals_brute_force_to_the_bit(scanner, metric, offset):
 
 
 @pytest.mark.parametrize("metric", ["cosine", "euclidean", "dot"])
-def test_a_search_that_gives_up_bounds_on_the_way_finds_the_same(monkeypatch, metric):
+def test_a_search_that_stops_using_bounds_finds_the_same(monkeypatch, metric):
     generator = np.random.default_rng(6)
     rows = (generator.normal(size=(900, 40)) * 0.01 + 1).astype(np.float32)
     expected = search(rows[:100], rows, metric=metric, prune=False)
@@ -168,7 +167,7 @@ def test_ties_break_on_the_lower_position(scanner, small_blocks):
 
 
 @pytest.mark.parametrize("k", [1, 3, 12])
-def test_a_corpus_that_gets_better_all_the_way_is_searched_right(scanner, small_blocks, k):
+def test_a_corpus_with_rising_scores_is_searched_correctly(scanner, small_blocks, k):
     # The worst case for a running threshold: every block replaces everything.
     corpus = np.arange(1, 31, dtype=np.float32)[:, None]
     assert search([[1.0]], corpus, k=k, metric="dot").index[0].tolist() == list(range(29, 29 - k, -1))
@@ -188,7 +187,7 @@ def test_more_hits_than_rows_gives_all_rows():
     assert search(np.eye(2), np.eye(2), k=10).index.shape == (2, 2)
 
 
-def test_nothing_to_search_in_and_nothing_to_ask_give_empty_hits():
+def test_an_empty_corpus_or_no_queries_give_empty_hits():
     assert search(np.ones((2, 3)), np.ones((0, 3)), k=4).index.shape == (2, 0)
     assert search(np.ones((0, 3)), np.ones((5, 3)), k=4).score.shape == (0, 4)
 
@@ -214,7 +213,7 @@ def test_one_query_vector_is_refused_with_what_to_write():
 
 
 @pytest.mark.parametrize("output", ["float32", "float16", "int8", "binary"])
-def test_a_rescored_pair_does_not_depend_on_its_company(output):
+def test_a_rescored_pair_does_not_depend_on_other_pairs(output):
     random = np.random.default_rng(2)
     queries, corpus = (random.normal(size=(n, 384)).astype(np.float32) for n in (2, 101))
     corpus[-1] = corpus[0]

@@ -27,7 +27,7 @@ def plain(metric, a, b):
     return {"dot": a @ b, "euclidean": -np.linalg.norm(a - b), "manhattan": -np.abs(a - b).sum()}[metric]
 
 
-def test_scores_that_fit_on_paper():
+def test_scores_by_hand():
     left, right = np.array([[3.0, 4.0]]), np.array([[3.0, 0.0], [0.0, 0.0]])
     assert scores(left, right, "cosine").tolist() == [[pytest.approx(0.6), 0.0]]
     assert scores(left, right, "dot").tolist() == [[9.0, 0.0]]

@@ -48,10 +48,10 @@ def python_api(note: str) -> str:
     groups = {**GROUPS, "Other names": tuple(sorted(set(gemel.__all__) - named))}
     parts = ["# Python API", note, "The public names of `import gemel`. Each is loaded on first use."]
     for title, names in groups.items():
-        found = [name for name in names if name in gemel.__all__]
-        if found:
+        result = [name for name in names if name in gemel.__all__]
+        if result:
             parts.append(f"## {title}")
-        for name in found:
+        for name in result:
             parts += _entry(name, getattr(gemel, name))
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -75,7 +75,7 @@ def _entry(name: str, thing: Any) -> Iterator[str]:  # noqa: ANN401 - whatever i
 
 
 def _has_docstring(cls: type) -> bool:
-    """Whether the class has a docstring of its own: Python gives dataclasses without one their signature."""
+    """Whether the class has its own docstring: Python gives dataclasses without one their signature."""
     return bool(cls.__doc__) and not (cls.__doc__ or "").startswith(f"{cls.__name__}(")
 
 
@@ -116,8 +116,8 @@ def _plain(parameter: str) -> str:
 
 
 def _result(whole: inspect.Signature) -> str:
-    found = whole.return_annotation
-    return "" if found is inspect.Signature.empty else f" -> {str(found).strip(chr(39))}"
+    result = whole.return_annotation
+    return "" if result is inspect.Signature.empty else f" -> {str(result).strip(chr(39))}"
 
 
 def _fields(cls: type) -> str:

@@ -106,18 +106,18 @@ def anisotropy(measured: dict[str, Any]) -> str:
     """Texts as points and cosines of all pairs, before and after whitening."""
     parts = []
     for left, name, color in ((20, "before", ORANGE), (400, "after", BLUE)):
-        found = measured["anisotropy"][name]
+        result = measured["anisotropy"][name]
         center = left + 170
         title = "As the encoder gives them" if name == "before" else "After whitening"
         parts.append(words(center, 32, title, size=16))
         parts.append(f'<circle cx="{center}" cy="150" r="100" fill="none" stroke="{LINE}"/>')
-        parts += [point(center + 100 * x, 150 - 100 * y, fill=color) for x, y in found["points"]]
-        parts += _histogram(left + 20, 380, 300, 90, found["cosines"], color)
+        parts += [point(center + 100 * x, 150 - 100 * y, fill=color) for x, y in result["points"]]
+        parts += _histogram(left + 20, 380, 300, 90, result["cosines"], color)
         parts.append(
             words(
                 center,
                 424,
-                f"cosines of all pairs; mean {round(found['mean'], 2) + 0:.2f}",
+                f"cosines of all pairs; mean {round(result['mean'], 2) + 0:.2f}",
                 size=13,
                 fill=SOFT,
             )
@@ -141,16 +141,16 @@ def _histogram(x: float, y: float, width: float, height: float, counts: list[int
 
 def token_table(measured: dict[str, Any]) -> str:
     """A cosine as a table of pairs of tokens: darker cells add more."""
-    found = measured["explanation"]
+    result = measured["explanation"]
     cell_x, cell_y, left, top = 72, 30, 120, 84
-    largest = max(max(map(abs, row)) for row in found["table"])
-    parts = [words(30, 34, f"cosine {found['score']:.3f} = the sum of all cells", size=16, anchor="start")]
-    for at, token in enumerate(found["right"]):
+    largest = max(max(map(abs, row)) for row in result["table"])
+    parts = [words(30, 34, f"cosine {result['score']:.3f} = the sum of all cells", size=16, anchor="start")]
+    for at, token in enumerate(result["right"]):
         parts.append(words(left + at * cell_x + cell_x / 2, top - 10, token, size=13))
-    for row, token in enumerate(found["left"]):
+    for row, token in enumerate(result["left"]):
         y = top + row * cell_y
         parts.append(words(left - 10, y + 20, token, size=13, anchor="end"))
-        for at, value in enumerate(found["table"][row]):
+        for at, value in enumerate(result["table"][row]):
             x, strong = left + at * cell_x, min(1.0, abs(value) / largest)
             color = BLUE if value >= 0 else ORANGE
             shade = f'fill="{color}" fill-opacity="{strong:.2f}"'
@@ -164,31 +164,31 @@ def token_table(measured: dict[str, Any]) -> str:
                     fill="#ffffff" if strong > 0.5 else INK,
                 )
             )
-    width = left + len(found["right"]) * cell_x + 24
-    about = f"{found['texts'][0]} against {found['texts'][1]}: what each pair of tokens adds to the cosine."
+    width = left + len(result["right"]) * cell_x + 24
+    about = f"{result['texts'][0]} against {result['texts'][1]}: what each pair of tokens adds to the cosine."
     return drawing(
-        width, top + len(found["left"]) * cell_y + 16, "The token table of an explanation", about, parts
+        width, top + len(result["left"]) * cell_y + 16, "The token table of an explanation", about, parts
     )
 
 
 def calibration(measured: dict[str, Any]) -> str:
-    """Cosines of random pairs, the cut that one of them reaches, and pairs that belong together beyond it."""
-    found = measured["calibration"]
+    """Cosines of random pairs, the threshold that one of them exceeds, and related pairs above it."""
+    result = measured["calibration"]
     x, y, width, height = 40, 250, 660, 180
     parts = [
-        words(40, 34, f"{found['pairs']:,} pairs of {found['texts']} sentences", size=16, anchor="start")
+        words(40, 34, f"{result['pairs']:,} pairs of {result['texts']} sentences", size=16, anchor="start")
     ]
-    parts += _histogram(x, y, width, height, found["cosines"], LINE)
-    cut = x + width * (found["cut"] + 1) / 2
+    parts += _histogram(x, y, width, height, result["cosines"], LINE)
+    cut = x + width * (result["cut"] + 1) / 2
     parts.append(line(cut, 44, cut, y, stroke=ORANGE))
-    label = f"one random pair is expected above {found['cut']:.2f}"
+    label = f"one random pair is expected above {result['cut']:.2f}"
     parts.append(words(cut - 8, 56, label, size=13, fill=ORANGE, anchor="end"))
     parts.append(
-        words(cut + 8, y - 28, f"{found['above']} pairs are above", size=13, fill=GREEN, anchor="start")
+        words(cut + 8, y - 28, f"{result['above']} pairs are above", size=13, fill=GREEN, anchor="start")
     )
     parts += [
         line(x + width * (score + 1) / 2, y, x + width * (score + 1) / 2, y - 16, stroke=GREEN)
-        for score in found["found"]
+        for score in result["found"]
     ]
     about = "A hill of cosines of random pairs around 0.1, a line where chance ends, and the pairs above it."
     return drawing(740, 285, "What chance reaches", about, parts)

@@ -17,20 +17,20 @@ FUZZ, SOAK = ROOT / "fuzz" / "results.json", ROOT / "benchmarks" / "results" / "
 CASES = ROOT / "fuzz" / "cases"
 
 
-def fuzz_part(found: dict[str, Any]) -> str:
+def fuzz_part(result: dict[str, Any]) -> str:
     cases = sorted(path.parent.name for path in CASES.glob("*/*"))
-    how = f"Python: {found['engine']}; kernels: {found['kernels']}"
-    share = f"{100 * found['line_coverage']:.0f} % of the lines of the modules that the targets name"
+    how = f"Python: {result['engine']}; kernels: {result['kernels']}"
+    share = f"{100 * result['line_coverage']:.0f} % of the lines of the modules that the targets name"
     lines = [
-        f"On {found['date'][:10]}: {found['inputs']:,} inputs to {found['targets_run']} targets in "
-        f"{found['seconds'] / 60:.0f} minutes ({how}). The inputs that were kept reach {share}. "
+        f"On {result['date'][:10]}: {result['inputs']:,} inputs to {result['targets_run']} targets in "
+        f"{result['seconds'] / 60:.0f} minutes ({how}). The inputs that were kept reach {share}. "
         f"{len(cases)} inputs that broke something are kept as cases.",
-        *(["", found["note"]] if "note" in found else []),
+        *(["", result["note"]] if "note" in result else []),
         "",
         "| target | inputs | refused | seconds | lines reached | cases | open |",
         "|---|---|---|---|---|---|---|",
     ]
-    for name, row in found["targets"].items():
+    for name, row in result["targets"].items():
         covered = row["coverage"]
         reach = f"{100 * covered['lines'] / covered['of']:.0f} %" if "of" in covered else "–"
         reach = f"{covered['edges']} edges" if "edges" in covered else reach
@@ -39,19 +39,19 @@ def fuzz_part(found: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def soak_part(found: dict[str, Any]) -> str:
-    requests, kills, documents = found["requests"], found["kills"], found["documents"]
+def soak_part(result: dict[str, Any]) -> str:
+    requests, kills, documents = result["requests"], result["kills"], result["documents"]
     answers = {name: each["answers"].get("200", 0) for name, each in requests.items()}
     wrong = sum(each["wrong"] for each in requests.values())
-    calm = found["server"]["without_kills"]
+    calm = result["server"]["without_kills"]
     steps = {name: f"{row['first_third']:.0f} to {row['last_third']:.0f}" for name, row in calm.items()}
     return (
-        f"The run of {found['date'][:10]}, {found['minutes']:g} minutes with {found['model']}: "
+        f"The run of {result['date'][:10]}, {result['minutes']:g} minutes with {result['model']}: "
         f"{answers['good']:,} answers to good clients and {answers['greedy']:,} to greedy ones, {wrong} wrong; "
         f"{kills['server']} kills of the server, ready again after at most "
         f"{max(kills['seconds_until_ready'], default=0):.1f} s, and {kills['writer']} of the writer; "
         f"{documents['acknowledged']} acknowledged documents, {documents['missing']} missing. "
-        f"Peak memory {found['server']['peak_memory_mb']:.0f} MB. In the half without kills, medians of the first "
+        f"Peak memory {result['server']['peak_memory_mb']:.0f} MB. In the half without kills, medians of the first "
         f"and the last third: {steps['memory_mb']} MB, {steps['handles']} file handles, {steps['threads']} threads."
     )
 

@@ -116,7 +116,7 @@ def objectives() -> str:
 
 
 def _put(page: str, name: str, head: str, rows: list[str]) -> str:
-    """The page with this table between its two marks."""
+    """The page with this table between its two markers."""
     before, _, rest = page.partition(f"<!-- {name}: {MARK} -->")
     _, end, after = rest.partition(f"<!-- /{name} -->")
     assert end, f"objectives.md has no markers for the table {name!r}"

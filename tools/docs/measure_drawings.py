@@ -45,24 +45,24 @@ def _spread(vectors: NDArray[np.float32]) -> dict[str, Any]:
 
 
 def _explained() -> dict[str, Any]:
-    found = gemel.explain(gemel.load(MODEL), *PAIR)
-    table = [[round(float(value), 4) for value in row] for row in found.table]
-    left, right = found.tokens
-    return {"texts": PAIR, "left": left, "right": right, "table": table, "score": round(found.score, 4)}
+    result = gemel.explain(gemel.load(MODEL), *PAIR)
+    table = [[round(float(value), 4) for value in row] for row in result.table]
+    left, right = result.tokens
+    return {"texts": PAIR, "left": left, "right": right, "table": table, "score": round(result.score, 4)}
 
 
 def _calibrated(texts: list[str]) -> dict[str, Any]:
     vectors = gemel.load(MODEL).encode(texts)
     cut = gemel.calibrate(vectors).threshold(expected_false=1)
     cosines = _pairs(vectors)
-    found = sorted(round(float(score), 3) for score in cosines[cosines >= cut])
+    result = sorted(round(float(score), 3) for score in cosines[cosines >= cut])
     return {
         "texts": len(texts),
         "pairs": len(cosines),
         "cosines": _counts(cosines),
         "cut": round(cut, 3),
-        "above": len(found),
-        "found": found,
+        "above": len(result),
+        "found": result,
     }
 
 

@@ -80,9 +80,9 @@ def served() -> Iterator[str]:
 
 def _address(log: Path, server: subprocess.Popen[bytes]) -> str:
     while server.poll() is None:
-        found = re.search(r"http://127\.0\.0\.1:\d+", log.read_text(encoding="utf-8"))
-        if found:
-            return found[0]
+        result = re.search(r"http://127\.0\.0\.1:\d+", log.read_text(encoding="utf-8"))
+        if result:
+            return result[0]
         time.sleep(0.1)
     raise SystemExit(f"the server did not start: {log.read_text(encoding='utf-8')}")
 

@@ -7,8 +7,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from gemel.texts.plan import Plan, amount, duration, moment, plan, size
-from gemel.texts.plan_costs import PlanQuestion, committed
+from gemel.texts.plan import Plan, PlanQuestion, amount, committed, duration, moment, plan, size
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "explanation" / "scale.md"
@@ -95,11 +94,11 @@ def checks_table() -> str:
 
 def constants_table() -> str:
     from gemel.cli.flags import field_docs
-    from gemel.texts.plan_costs import Constants
+    from gemel.texts.plan import Constants
 
-    docs, known = field_docs(Constants), committed().to_json()
+    docs, constants = field_docs(Constants), committed().to_json()
     rows = []
-    for name, value in known.items():
+    for name, value in constants.items():
         if name == "source":
             continue
         shown = (

@@ -87,19 +87,19 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     source = ROOT / SOURCES[uri] if uri in SOURCES else DOCS / uri
     parts = re.split(r"(^```.*?^```$)", markdown, flags=re.DOTALL | re.MULTILINE)
     for at in range(0, len(parts), 2):
-        parts[at] = LINK.sub(lambda found: _site_link(found, source, uri, files), parts[at])
+        parts[at] = LINK.sub(lambda result: _site_link(result, source, uri, files), parts[at])
         parts[at] = BEFORE_LIST.sub(r"\1\n\n", parts[at])
     return "".join(parts)
 
 
-def _site_link(found: re.Match[str], source: Path, uri: str, files: Files) -> str:
-    mark, text, target = found.groups()
+def _site_link(result: re.Match[str], source: Path, uri: str, files: Files) -> str:
+    mark, text, target = result.groups()
     path, _, anchor = target.partition("#")
     if "://" in target or target.startswith(("mailto:", "#")) or not path:
-        return found.group()
+        return result.group()
     real = (source.parent / path).resolve()
     if not real.exists():
-        return found.group()  # mkdocs reports it as broken
+        return result.group()  # mkdocs reports it as broken
     location = _in_site(real)
     if location is None and real.suffix in PICTURES:
         location = f"outside/{real.relative_to(ROOT).as_posix()}"

@@ -39,7 +39,7 @@ def point(x: float, y: float, *, fill: str, size: float = 2.5) -> str:
 
 
 def drawing(width: int, height: int, title: str, description: str, parts: list[str]) -> str:
-    """A whole file, on paper of its own so that it can be read on dark pages too."""
+    """A complete file, with a background so that it can be read on dark pages too."""
     tip = (
         '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
         f'<path d="M0 0 L8 4 L0 8 z" fill="{SOFT}"/></marker></defs>'

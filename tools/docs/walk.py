@@ -29,7 +29,7 @@ TEXTS = [
 
 
 def walk(name: str) -> str:
-    """A markdown table: where, what happens, what leaves."""
+    """A markdown table: where, what happens, output."""
     model = load(name)
     first = TEXTS[0]
     parts = model.tokens(TEXTS)
@@ -42,7 +42,7 @@ def walk(name: str) -> str:
     pairs = similar_pairs(vectors, k=1)
     assert np.array_equal(normalize(pooled)[0], vectors[0])
     assert np.array_equal(model.encode([first])[0], vectors[0])
-    found = " · ".join(
+    result = " · ".join(
         f"{score:.3f} “{TEXTS[index + 1]}”" for index, score in zip(hits.index[0], hits.score[0], strict=True)
     )
     rows = [
@@ -83,7 +83,7 @@ def walk(name: str) -> str:
             f"starts {_numbers(vectors[0])}",
         ),
         ("`model.py`", "rows back in the caller's order", f"`{vectors.shape}` {vectors.dtype}"),
-        ("`vectors/search.py: search`", "the other three, nearest first", found),
+        ("`vectors/search.py: search`", "the other three, nearest first", result),
         (
             "`vectors/pairs.py: similar_pairs`",
             f"the nearest of {pairs.compared} pairs",
@@ -98,11 +98,11 @@ def walk(name: str) -> str:
     lines = [
         f"“{first}” through {name}. The numbers are written by `tools/docs/walk.py`.",
         "",
-        "| # | where | what happens | what leaves |",
+        "| # | where | what happens | output |",
         "|---|---|---|---|",
         *(f"| {number} | {' | '.join(row)} |" for number, row in enumerate(rows, start=1)),
         "",
-        "Checked on the way: the sentence alone and among the others gives the same bits.",
+        "Checked: the sentence has the same bits alone and among the others.",
     ]
     return "\n".join(lines)
 

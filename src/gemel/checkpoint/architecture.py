@@ -10,8 +10,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from numpy.typing import NDArray
-
 from gemel.errors import ModelError
 from gemel.registry import Registry
 
@@ -34,8 +32,8 @@ _OTHERS_AFTER_PADDING = key_set(
 class Architecture:
     """What is particular to the checkpoints of one architecture."""
 
-    read: Callable[[Config, Mapping[str, NDArray[Any]]], Any]
-    """config.json and the weights by name -> `gemel.encoder.network.Network`, a type of a higher layer."""
+    read: Callable[[Config, Any], Any]
+    """config.json and the `CheckpointWeights` -> the `Network`: types of a higher layer, of `gemel.encoder`."""
     head: HeadLayout | Callable[[Config], HeadLayout]
     """The head of its ...ForSequenceClassification; a function where config.json has settings of the head."""
     class_prefix: str
@@ -44,6 +42,8 @@ class Architecture:
     """Keys of config.json that `read` follows or that change no vector; any other key is refused."""
     aliases: Mapping[str, str] = field(default_factory=dict)
     """Other names of keys; both may be there when they have the same value."""
+    word_table: str = "embeddings.word_embeddings.weight"
+    """The name of the weight with a row per token; what stands before it in a checkpoint is a prefix of all names."""
     width_key: str = "hidden_size"
     """The key of config.json with the width of the network."""
     positions_after_padding: bool = False
@@ -101,7 +101,7 @@ def model_types() -> list[str]:
 
 def max_positions(config: Config) -> int | None:
     """Tokens that a network has positions for; None if the config does not say."""
-    positions = _positive(config.get("max_position_embeddings"))
+    positions = positive_or_none(config.get("max_position_embeddings"))
     if positions is None:
         return None
     architecture = architecture_of(config)
@@ -112,9 +112,15 @@ def max_positions(config: Config) -> int | None:
     )
     if after:
         padding = config.get("pad_token_id")
-        positions = _positive(positions - 1 - (padding if isinstance(padding, int) else 1))
+        positions = positive_or_none(positions - 1 - (padding if isinstance(padding, int) else 1))
     return positions
 
 
-def _positive(value: object) -> int | None:
+def least(*lengths: int | None) -> int | None:
+    """The smallest of these limits; None is no limit."""
+    return min((length for length in lengths if length is not None), default=None)
+
+
+def positive_or_none(value: object) -> int | None:
+    """A whole number of at least 1; None for any other value."""
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None

@@ -162,7 +162,8 @@ def _write_weights(tensors: dict[str, Any], target: Path) -> None:
     from safetensors.torch import save_file
 
     # clone: safetensors refuses tensors that share memory (tied weights, views); each gets its own bytes.
-    separate = {name: tensor.detach().clone(memory_format=_contiguous()) for name, tensor in tensors.items()}
+    layout = _torch().contiguous_format
+    separate = {name: tensor.detach().clone(memory_format=layout) for name, tensor in tensors.items()}
     target.parent.mkdir(parents=True, exist_ok=True)
     with atomic_file(target) as temporary:
         save_file(separate, temporary, metadata={"format": "pt"})
@@ -205,7 +206,3 @@ def _torch() -> Any:  # noqa: ANN401 - the module
     except ImportError as error:
         raise MissingExtra("converting a pickle checkpoint", "torch", "train") from error
     return torch
-
-
-def _contiguous() -> Any:  # noqa: ANN401 - torch.memory_format
-    return _torch().contiguous_format

@@ -6,7 +6,7 @@ mean), and a table of token vectors (StaticEmbedding or model2vec).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from gemel.checkpoint.architecture import max_positions
+from gemel.checkpoint.architecture import least, max_positions, positive_or_none
 from gemel.checkpoint.files import (
     Tensors,
     inside,
@@ -35,7 +35,7 @@ from gemel.checkpoint.head import (
     read_pooling,
 )
 from gemel.checkpoint.settings import Side, TransformerSettings, read_transformer_settings, refuse_unknown
-from gemel.errors import ModelError
+from gemel.errors import GemelError, ModelError
 
 __all__ = ["Checkpoint", "Dense", "PoolingConfig", "is_model_folder", "read_checkpoint"]
 
@@ -197,7 +197,7 @@ def read_checkpoint(folder: Path, *, name: str | None = None, cross: bool = Fals
         truncation_side=own.truncation_side,
         tokenizer_settings=own.tokenizer,
     )
-    _check_widths(checkpoint)
+    check_layers(checkpoint, checkpoint.dense)
     return checkpoint if cross else _with_relation(checkpoint)
 
 
@@ -265,7 +265,7 @@ def _read_settings(folder: Path) -> Mapping[str, Any]:
         raise ModelError(f"{path}: default prompt {default!r} is not among the prompts {sorted(prompts)}")
     refuse_unknown(path, settings, _SETTINGS_KEYS, _SETTINGS_HARMLESS)
     dim = settings.get("truncate_dim")
-    if dim is not None and _positive(dim) is None:
+    if dim is not None and positive_or_none(dim) is None:
         raise ModelError(f"{path}: 'truncate_dim' must be a whole number of at least 1, got {dim!r}")
     return settings
 
@@ -281,13 +281,7 @@ def _max_length(steps: Steps, own: TransformerSettings) -> int | None:
     """As the checkpoint or the tokenizer says, and at most the number of positions."""
     if steps.kind == "static":
         return None
-    return min(
-        (length for length in (own.max_length, max_positions(own.config)) if length is not None), default=None
-    )
-
-
-def _positive(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
+    return least(own.max_length, max_positions(own.config))
 
 
 def _tokenizer_file(model: Path, folder: Path) -> Path:
@@ -332,16 +326,20 @@ def _check_static(folder: Path, weights: Tensors) -> None:
         raise ModelError(f"{folder}: the token table {found[0]!r} is empty, its shape is {shape}")
 
 
-def _check_widths(checkpoint: Checkpoint) -> None:
+def check_layers(
+    checkpoint: Checkpoint, layers: Sequence[Dense], error: type[GemelError] = ModelError
+) -> int | None:
+    """Numbers that the last of these layers gives, None if unknown; layers that do not fit one another are refused."""
     width = checkpoint.width
-    inputs = None if width is None else width * len(checkpoint.pooling.modes)
-    for number, dense in enumerate(checkpoint.dense, start=1):
-        outputs, takes = dense.weight.shape
-        if inputs is not None and takes != inputs:
-            raise ModelError(
-                f"{checkpoint.folder}: dense layer {number} takes {takes} numbers, but gets {inputs}"
+    numbers = None if width is None else width * len(checkpoint.pooling.modes)
+    for position, layer in enumerate(layers, start=1):
+        outputs, inputs = layer.weight.shape
+        if numbers is not None and inputs != numbers:
+            raise error(
+                f"{checkpoint.folder}: dense layer {position} takes {inputs} numbers, but gets {numbers}"
             )
-        inputs = outputs
+        numbers = outputs
+    return numbers
 
 
 # The older names are classes of early releases, with the same files.

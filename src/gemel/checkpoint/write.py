@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gemel.checkpoint.files import Tensors, read_object_if_there
-from gemel.checkpoint.folder import Checkpoint, is_model_folder
+from gemel.checkpoint.architecture import key_set
+from gemel.checkpoint.files import Tensors, has_safetensors, read_object_if_there
+from gemel.checkpoint.folder import Checkpoint, check_layers, is_model_folder
 from gemel.checkpoint.head import (
     FLOW,
     ClassificationHead,
@@ -29,21 +30,13 @@ from gemel.errors import InputError, ModelError
 from gemel.files.atomic import atomic_folder, write_json
 
 _THEIRS = "sentence_transformers.models."
-TOKENIZER_FILES = (
-    "tokenizer*.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.*",
-    "merges.txt",
-    "*.spm",
-    "sentencepiece*.model",
-    "spiece.model",
-    "LICENSE*",
-    "NOTICE*",
+TOKENIZER_FILES = key_set(
+    "tokenizer*.json special_tokens_map.json added_tokens.json vocab.* merges.txt *.spm",
+    "sentencepiece*.model spiece.model LICENSE* NOTICE*",
 )
 """Files of the network's folder that are copied, with licenses."""
 # Model cards are not copied: they describe the original model.
-_NETWORK_FILES = ("config.json", "configuration*.json", *TOKENIZER_FILES, "model.safetensors.index.json")
+_NETWORK_FILES = TOKENIZER_FILES | key_set("config.json configuration*.json model.safetensors.index.json")
 
 
 def write_checkpoint(
@@ -70,7 +63,7 @@ def write_checkpoint(
             "Copy its folder instead, or save another model"
         )
     layers = checkpoint.dense if dense is None else tuple(dense)
-    dim = _check_chain(checkpoint, layers)
+    dim = check_layers(checkpoint, layers, InputError)
     if relation is not None and dim not in (None, relation.dim):
         raise InputError(
             f"the classification head takes vectors of {relation.dim} numbers, the model's have {dim}. Train a new head"
@@ -102,18 +95,6 @@ def check_target(target: Path, checkpoint: Checkpoint, overwrite: bool) -> None:
         raise InputError(
             f"{target} is not a model, or contains more than that; it is not overwritten. Give a new folder"
         )
-
-
-def _check_chain(checkpoint: Checkpoint, layers: Sequence[Dense]) -> int | None:
-    """The output size of the last layer; layers that do not fit one another are refused."""
-    width = checkpoint.width
-    numbers = None if width is None else width * len(checkpoint.pooling.modes)
-    for number, layer in enumerate(layers, start=1):
-        outputs, inputs = layer.weight.shape
-        if numbers is not None and inputs != numbers:
-            raise InputError(f"dense layer {number} takes {inputs} numbers, but gets {numbers}")
-        numbers = outputs
-    return numbers
 
 
 def _write(checkpoint: Checkpoint, folder: Path, layers: Sequence[Dense], normalize: bool) -> None:
@@ -177,14 +158,8 @@ def _replace_weights(checkpoint: Checkpoint, folder: Path, weights: Mapping[str,
 
 def _common_folder(checkpoint: Checkpoint) -> Path:
     """The folder of model.safetensors or its index."""
-    return next(
-        (
-            path
-            for path in checkpoint.weights.files[0].parents
-            if any((path / name).is_file() for name in ("model.safetensors", "model.safetensors.index.json"))
-        ),
-        checkpoint.weights.files[0].parent,
-    )
+    parents = checkpoint.weights.files[0].parents
+    return next((path for path in parents if has_safetensors(path)), parents[0])
 
 
 def _write_layer(layer: Dense, folder: Path, own: Sequence[Path]) -> None:

@@ -1,19 +1,22 @@
 """Flags that several verbs share: one spelling, one description, with room for what is special to a verb.
 
 Flags of encoding, training, serving and planning are generated from dataclasses of options, one for each field.
+`--on ray` gives a command its model and search functions, on this machine or on a cluster.
 """
 
 from __future__ import annotations
 
 import ast
 import inspect
+import json
 import os
 import re
 import sys
 import textwrap
-from collections.abc import Callable
-from dataclasses import MISSING, fields
-from functools import wraps
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import MISSING, dataclass, fields
+from functools import partial, wraps
 from itertools import pairwise
 from pathlib import Path
 from types import NoneType
@@ -21,12 +24,19 @@ from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_h
 
 import click
 
-from gemel.errors import InputError
+from gemel.cli.output import RowsOut, echo
+from gemel.errors import InputError, WorkError
 from gemel.options import EncodeOptions
 
 if TYPE_CHECKING:
+    from gemel.integrations.ray.cluster import RayCluster
     from gemel.model import Model
-    from gemel.options import EncodeOptions
+    from gemel.vectors.pair_scan import Pairs
+    from gemel.vectors.search import Hits
+
+DEFAULT_MODEL = "all-MiniLM-L6-v2"
+
+CLUSTER_BLOCK = 16_384  # documents per commit, at least, so that all workers are busy between two commits
 
 Function = Callable[..., Any]  # a click callback: its arguments are whatever its decorators declare
 
@@ -70,14 +80,24 @@ def _can_be_written(_: click.Context, __: click.Parameter, out: Path | None) -> 
 
 
 def rows_out_option(more: str = "") -> Decorator:
-    """`-o`, `--out` for rows, as `RowsOut` writes them, and `--escape-formulas`."""
+    """`-o`, `--escape-formulas` and `--json`; the command gets them as one argument `target`, which was checked."""
     out = out_option(f"A file for the rows: .tsv, .csv, .jsonl or .parquet.{more}", metavar="FILE")
     escape = click.option(
         "--escape-formulas",
         is_flag=True,
         help="Put ' before texts of .csv and .tsv that a spreadsheet would evaluate (= + - @).",
     )
-    return lambda function: out(escape(function))
+
+    def decorate(function: Function) -> Function:
+        @wraps(function)
+        def call(*arguments: Any, **values: Any) -> Any:  # noqa: ANN401
+            target = RowsOut(*(values.pop(name) for name in ("out", "as_json", "escape_formulas")))
+            target.check()
+            return function(*arguments, target=target, **values)
+
+        return out(escape(json_option("lines", piped=True)(call)))
+
+    return decorate
 
 
 def overwrite_option(what: str) -> Decorator:
@@ -97,57 +117,46 @@ def id_column_option(default: str = "rows are numbered from 0") -> Decorator:
     return click.option("--id-column", metavar="NAME", help=help)
 
 
-def input_format_option(function: Function) -> Function:
-    """`--input-format`."""
-    return click.option(
-        "--input-format",
-        type=click.Choice(["txt", "jsonl", "csv", "tsv", "parquet"]),
-        help="The format of FILE. Default: by its name; txt for standard input.",
-    )(function)
+input_format_option = click.option(
+    "--input-format",
+    type=click.Choice(["txt", "jsonl", "csv", "tsv", "parquet"]),
+    help="The format of FILE. Default: by its name; txt for standard input.",
+)
 
 
-def skip_bad_option(function: Function) -> Function:
-    """`--skip-bad`, as the options of training have it."""
-    return click.option(
-        "--skip-bad/--no-skip-bad",
-        default=False,
-        help="Leave out rows that cannot be used, and report how many.",
-    )(function)
+skip_bad_option = click.option(
+    "--skip-bad/--no-skip-bad",
+    default=False,
+    help="Leave out rows that cannot be used, and report how many.",
+)
 
 
 def k_option(what: str, default: int | None = None) -> Decorator:
     """`-k`, `--k`: how many results."""
-    shown = default is not None
     return click.option(
-        "-k", "--k", type=click.IntRange(1), default=default, show_default=shown, help=f"How many {what}."
+        "-k", "--k", type=click.IntRange(1), default=default, show_default=True, help=f"How many {what}."
     )
 
 
 def min_score_option(what: str, default: float | None = None) -> Decorator:
     """`--min-score`: a cosine."""
-    shown = default is not None
     return click.option(
-        "--min-score", type=float, default=default, show_default=shown, help=f"The lowest cosine {what}."
+        "--min-score", type=float, default=default, show_default=True, help=f"The lowest cosine {what}."
     )
 
 
 def seed_option(what: str, default: int | None = 0) -> Decorator:
     """`--seed`; with `default` None the library's own is used, which is 0 too."""
     help = f"Seed of {what}." + (" Default: 0." if default is None else "")
-    shown = default is not None
-    return click.option("--seed", type=click.IntRange(0), default=default, show_default=shown, help=help)
+    return click.option("--seed", type=click.IntRange(0), default=default, show_default=True, help=help)
 
 
-def threads_option(function: Function) -> Function:
-    """`--threads`, of verbs without EncodeOptions."""
-    return click.option(
-        "--threads", type=click.IntRange(1), help="CPU cores to use. Default: all that the process may use."
-    )(function)
+threads_option = click.option(
+    "--threads", type=click.IntRange(1), help="CPU cores to use. Default: all that the process may use."
+)
 
 
-def progress_option(function: Function) -> Function:
-    """`--progress/--no-progress`, of verbs without EncodeOptions; see `shows_progress`."""
-    return click.option("--progress/--no-progress", default=None, help=PROGRESS)(function)
+progress_option = click.option("--progress/--no-progress", default=None, help=PROGRESS)
 
 
 def shows_progress(progress: bool | None) -> bool:
@@ -155,15 +164,13 @@ def shows_progress(progress: bool | None) -> bool:
     return sys.stderr.isatty() if progress is None else progress
 
 
-def precision_option(function: Function) -> Function:
-    """`--precision`, of verbs without EncodeOptions."""
-    return click.option(
-        "--precision",
-        type=click.Choice(["float32", "int8"]),
-        default="float32",
-        show_default=True,
-        help=PRECISION,
-    )(function)
+precision_option = click.option(
+    "--precision",
+    type=click.Choice(["float32", "int8"]),
+    default="float32",
+    show_default=True,
+    help=PRECISION,
+)
 
 
 def candidates_option(what: str) -> Decorator:
@@ -172,24 +179,14 @@ def candidates_option(what: str) -> Decorator:
     return click.option("--candidates", type=click.IntRange(1), help=help)
 
 
-DEFAULT_MODEL = "all-MiniLM-L6-v2"
-
-
-def model_option(function: Function) -> Function:
-    """`--model`: a name or a folder."""
-    return click.option(
-        "-m",
-        "--model",
-        default=DEFAULT_MODEL,
-        show_default=True,
-        metavar="NAME",
-        help="A model's name, or its folder.",
-    )(function)
-
-
-def encode_options(function: Function) -> Function:
-    """A flag for every field of EncodeOptions; `function` gets all of them as one argument `options`."""
-    return options_of(EncodeOptions)(function)
+model_option = click.option(
+    "-m",
+    "--model",
+    default=DEFAULT_MODEL,
+    show_default=True,
+    metavar="NAME",
+    help="A model's name, or its folder.",
+)
 
 
 def options_of(cls: type[Any]) -> Decorator:
@@ -261,17 +258,17 @@ def field_docs(cls: type) -> dict[str, str]:
     return docs
 
 
+encode_options = options_of(EncodeOptions)
+"""A flag for every field of EncodeOptions; the function gets all of them as one argument `options`."""
+
+
 def query_options(function: Function) -> Function:
     """[QUERY]..., `--queries` and `--query-column`, for `read_queries`."""
-    for add in (
-        click.option("--query-column", metavar="NAME", help="The column of --queries with the texts."),
-        click.option(
-            "--queries", metavar="FILE", help="A file of queries: .txt, .jsonl, .csv, .tsv or .parquet."
-        ),
-        click.argument("query", nargs=-1, metavar="[QUERY]..."),
-    ):
-        function = add(function)
-    return function
+    column = click.option("--query-column", metavar="NAME", help="The column of --queries with the texts.")
+    file = click.option(
+        "--queries", metavar="FILE", help="A file of queries: .txt, .jsonl, .csv, .tsv or .parquet."
+    )
+    return click.argument("query", nargs=-1, metavar="[QUERY]...")(file(column(function)))
 
 
 def where_option(what: str) -> Decorator:
@@ -291,16 +288,14 @@ def read_queries(typed: tuple[str, ...], path: str | None, column: str | None) -
     return queries
 
 
-def fast_option(function: Function) -> Function:
-    """`--fast N`."""
-    return click.option(
-        "--fast",
-        "candidates_each",
-        type=click.IntRange(1),
-        metavar="N",
-        help="A static student of the model (created once, then cached) proposes N candidates per result, the model "
-        "scores only those; the recall is measured and shown. Start with 10; more finds more.",
-    )(function)
+fast_option = click.option(
+    "--fast",
+    "candidates_each",
+    type=click.IntRange(1),
+    metavar="N",
+    help="A static student of the model (created once, then cached) proposes N candidates per result, the model "
+    "scores only those; the recall is measured and shown. Start with 10; more finds more.",
+)
 
 
 def student_of(model: Model, candidates: int | None, options: EncodeOptions) -> dict[str, Any]:
@@ -312,3 +307,129 @@ def student_of(model: Model, candidates: int | None, options: EncodeOptions) -> 
 
     student = gemel.load(make_static(model, threads=options.threads, progress=options.progress))
     return {"student": student, "student_candidates": candidates}
+
+
+@dataclass(frozen=True)
+class On:
+    """The values of the flags."""
+
+    where: str
+    workers: int | None
+    job_summary: Path | None
+
+    @contextmanager
+    def opened(self, threads: int | None) -> Iterator[RayCluster]:
+        """The cluster, open until the command ends."""
+        from gemel.integrations.ray.cluster import open_cluster
+
+        with open_cluster(self.where, workers=self.workers, threads=threads or 1) as cluster:
+            yield cluster
+
+
+def on_option(function: Function) -> Function:
+    """`--on`, `--workers` and `--job-summary`; the command gets them as one argument `on`, None for this machine."""
+
+    @wraps(function)
+    def call(*arguments: Any, **values: Any) -> Any:  # noqa: ANN401
+        where, workers, summary = (values.pop(name) for name in ("on", "workers", "job_summary"))
+        if where is None and (workers is not None or summary is not None):
+            raise InputError("--workers and --job-summary need a cluster. Name it with --on ray")
+        on = None if where is None else On(where, workers, summary)
+        return function(*arguments, on=on, **values)
+
+    for option in (
+        click.option(
+            "--job-summary",
+            type=click.Path(path_type=Path),
+            metavar="FILE",
+            help="With --on: write what the job did (tasks, retries, nodes, seconds) as JSON.",
+        ),
+        click.option(
+            "--workers",
+            type=click.IntRange(1),
+            help="With --on: processes, each with --threads cores (default 1). Default: as many as fit.",
+        ),
+        click.option(
+            "--on",
+            metavar="ray[://HOST:PORT]",
+            help="Run on a Ray cluster: the one of RAY_ADDRESS or of this machine, or the one at the address. "
+            "The result is the same. Default: this machine alone.",
+        ),
+    ):
+        call = option(call)
+    return call
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The model and search functions of a command."""
+
+    model: Any  # gemel.Model; that of a cluster encodes there
+    on: On | None = None
+    cluster: RayCluster | None = None
+
+    def find_pairs(self) -> Callable[..., Pairs]:
+        """`similar_pairs`, here or on the cluster."""
+        if self.cluster is None:
+            from gemel.vectors.pairs import similar_pairs
+
+            return similar_pairs
+        from gemel.integrations.ray.pairs import pairs_on_ray
+
+        return partial(pairs_on_ray, self.cluster)
+
+    def find_hits(self) -> Callable[..., Hits]:
+        """`search`, here or on the cluster."""
+        if self.cluster is None:
+            from gemel.vectors.search import search
+
+            return search
+        from gemel.integrations.ray.pairs import search_on_ray
+
+        return partial(search_on_ray, self.cluster)
+
+    def done(self, verb: str, rows: int) -> None:
+        """Report what the cluster did; nothing without one."""
+        if self.cluster is None or self.on is None:
+            return
+        summary = self.cluster.summary(verb, rows)
+        echo(summary.line(), err=True)
+        if self.on.job_summary is not None:
+            text = json.dumps(summary.to_json(), indent=2) + "\n"
+            try:
+                self.on.job_summary.write_text(text, encoding="utf-8")
+            except OSError as error:
+                raise WorkError(f"cannot write {self.on.job_summary}: {error}") from error
+
+
+@contextmanager
+def machine(on: On | None, model: str, options: EncodeOptions) -> Iterator[Machine]:
+    """The model on this machine or on the cluster."""
+    precision = options.precision or "float32"
+    if on is None:
+        import gemel
+
+        yield Machine(gemel.load(model, precision=precision))
+        return
+    from gemel.integrations.ray.encode import load_on_ray
+
+    with on.opened(options.threads) as cluster:
+        yield Machine(load_on_ray(model, cluster, precision=precision), on, cluster)
+
+
+@contextmanager
+def machine_of_index(on: On | None, location: str) -> Iterator[Machine]:
+    """The model that the index at `location` names; None if the index loads it itself."""
+    if on is None:
+        yield Machine(None)
+        return
+    import gemel
+    from gemel.integrations.ray.encode import ModelOnRay
+
+    # The cluster first: one that is started here forks, which is not safe once the store of the index is loaded.
+    with on.opened(None) as cluster:
+        with gemel.open_index(location, create=False, read_only=True) as index:
+            named: Model | None = index.model
+        if named is None:
+            raise InputError(f"the index {location} has no model, so there is nothing to encode on a cluster")
+        yield Machine(ModelOnRay(named.checkpoint, cluster, precision=named.precision), on, cluster)

@@ -17,9 +17,7 @@ from gemel.cli.output import echo, printable_warnings
 from gemel.errors import GemelError, InputError, ModelError, WorkError
 from gemel.registry import Registry
 
-VERBS: Registry[click.Command] = Registry(
-    "verb", package="gemel.cli.verbs", attribute="command", skip=("index_write",)
-)
+VERBS: Registry[click.Command] = Registry("verb", package="gemel.cli.verbs", attribute="command")
 """One file each, with a click command named `command`; the first line of the file is its line in `gemel --help`."""
 
 # These verbs work with a wrong file of settings; `info` reports what is wrong.

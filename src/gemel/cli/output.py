@@ -1,6 +1,7 @@
 """Everything that commands print, with control characters escaped, and rows of results to a file or a table.
 
-`echo` for people, `echo_json` for programs, `echo_path` for a path that a script reads, `cell` for tables of rich.
+`echo` for people, `echo_json` for programs, `report` for either, `echo_path` for a path that a script reads,
+`new_table`, `cell` and `console` for tables.
 `tests/cli/test_screen.py` checks that no command prints by other means.
 """
 
@@ -8,7 +9,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
@@ -20,6 +21,8 @@ import click
 from gemel.terminal import printable, printable_json
 
 if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
     from rich.text import Text
 
 
@@ -33,6 +36,14 @@ def echo_json(value: Any, **settings: Any) -> None:  # noqa: ANN401 - whatever J
     click.echo(printable_json(value, **settings))
 
 
+def report(facts: Mapping[str, Any], line: str, as_json: bool) -> None:
+    """What a command did: one JSON object, or a line for people on standard error."""
+    if as_json:
+        echo_json(facts)
+    else:
+        echo(line, err=True)
+
+
 def echo_path(path: Path) -> None:
     """A path as the result: unchanged for a program that reads it, escaped on a terminal."""
     click.echo(printable(str(path)) if sys.stdout.isatty() else str(path))
@@ -43,6 +54,22 @@ def cell(text: object) -> Text:
     from rich.text import Text
 
     return Text(printable(str(text)))
+
+
+def console() -> Console:
+    """Standard output for tables."""
+    from rich.console import Console
+
+    return Console(highlight=False)
+
+
+def new_table(title: str | None = None) -> Table:
+    """A table with a line below its head only; the title may be any text."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    heading = None if title is None else cell(title)
+    return Table(title=heading, title_justify="left", box=SIMPLE_HEAD)
 
 
 @contextmanager
@@ -100,15 +127,11 @@ class RowsOut:
 
 
 def _show(rows: Iterator[dict[str, Any]]) -> None:
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.table import Table
-
     first = list(islice(rows, _SHOWN))
     if not first:
         echo("nothing found", err=True)
         return
-    table = Table(box=SIMPLE_HEAD)
+    table = new_table()
     for name in first[0]:
         narrow = name in _NARROW or name.startswith("p_")
         table.add_column(
@@ -116,7 +139,7 @@ def _show(rows: Iterator[dict[str, Any]]) -> None:
         )
     for row in first:
         table.add_row(*(cell(_cell(name, value)) for name, value in row.items()))
-    Console(highlight=False).print(table)
+    console().print(table)
     more = sum(1 for _ in rows)
     if more:
         echo(f"{more:,} more; write all of them with -o FILE", err=True)

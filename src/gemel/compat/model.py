@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gemel.checkpoint.write import write_checkpoint
-from gemel.compat.arrays import as_rows, is_one, like, quantize_embeddings, to_tensor
+from gemel.compat.util import as_rows, is_one, like, quantize_embeddings, to_tensor
 from gemel.errors import InputError
 from gemel.model import Model, load
 from gemel.options import EncodeOptions, EngineName
@@ -264,53 +264,43 @@ LOADING = {
     "modules": "gemel reads finished checkpoints. A new one comes from gemel.train(bert, data, pooling=...)",
     "trust_remote_code": "gemel runs no code of a checkpoint. Leave it out",
     "cache_folder": "Set the environment variable GEMEL_CACHE",
-    "token": "Set the environment variable HF_TOKEN",
-    "use_auth_token": "Set the environment variable HF_TOKEN",
+    **dict.fromkeys(("token", "use_auth_token"), "Set the environment variable HF_TOKEN"),
     "model_kwargs": "Precision and engine: gemel.load(name, precision='int8', engine=...)",
-    "processor_kwargs": "The tokenizer is the checkpoint's. Its length: max_seq_length",
-    "tokenizer_kwargs": "The tokenizer is the checkpoint's. Its length: max_seq_length",
+    **dict.fromkeys(
+        ("processor_kwargs", "tokenizer_kwargs"),
+        "The tokenizer is the checkpoint's. Its length: max_seq_length",
+    ),
     "config_kwargs": "The configuration is the checkpoint's",
     "model_card_data": "gemel.train writes a model card",
 }
 """Unsupported arguments of the class, with what to use instead."""
 
-_THREADS = "One process uses all cores: gemel.load(name).encode(texts, threads=...)"
-
-_TRAIN = "Train with gemel.train(model, data, objective=..., out=...): docs/reference/training.md"
-
-_HUB = "Write a folder with save(path) and upload that with the package huggingface_hub"
-
-_TOKENS = (
-    "Tokens of a text: gemel.load(name).tokenizer.pieces(text); their number: encode_report(texts).tokens"
-)
-
-_NETWORK = "There is no torch module. Hidden states: gemel.load(name).tokens(texts)"
-
 MEMBERS = {
-    "pool": _THREADS,
-    "chunk_size": _THREADS,
-    "start_multi_process_pool": _THREADS,
-    "stop_multi_process_pool": _THREADS,
-    "encode_multi_process": _THREADS,
-    "fit": _TRAIN,
-    "train": _TRAIN,
-    "old_fit": _TRAIN,
-    "gradient_checkpointing_enable": _TRAIN,
-    "add_adapter": _TRAIN,
+    **dict.fromkeys(
+        ("pool", "chunk_size", "start_multi_process_pool", "stop_multi_process_pool", "encode_multi_process"),
+        "One process uses all cores: gemel.load(name).encode(texts, threads=...)",
+    ),
+    **dict.fromkeys(
+        ("fit", "train", "old_fit", "gradient_checkpointing_enable", "add_adapter"),
+        "Train with gemel.train(model, data, objective=..., out=...): docs/reference/training.md",
+    ),
     "evaluate": "Score a model with gemel.evaluate(model, task=..., data=...): docs/reference/evaluation.md",
-    "push_to_hub": _HUB,
-    "save_to_hub": _HUB,
-    "tokenize": _TOKENS,
-    "preprocess": _TOKENS,
-    "tokenizer": _TOKENS,
-    "processor": _TOKENS,
-    "forward": _NETWORK,
-    "transformers_model": _NETWORK,
-    "modules": _NETWORK,
-    "parameters": _NETWORK,
-    "state_dict": _NETWORK,
-    "half": "Smaller numbers: gemel.load(name, precision='int8'), or encode(texts, output='float16')",
-    "bfloat16": "Smaller numbers: gemel.load(name, precision='int8'), or encode(texts, output='float16')",
+    **dict.fromkeys(
+        ("push_to_hub", "save_to_hub"),
+        "Write a folder with save(path) and upload that with the package huggingface_hub",
+    ),
+    **dict.fromkeys(
+        ("tokenize", "preprocess", "tokenizer", "processor"),
+        "Tokens of a text: gemel.load(name).tokenizer.pieces(text); their number: encode_report(texts).tokens",
+    ),
+    **dict.fromkeys(
+        ("forward", "transformers_model", "modules", "parameters", "state_dict"),
+        "There is no torch module. Hidden states: gemel.load(name).tokens(texts)",
+    ),
+    **dict.fromkeys(
+        ("half", "bfloat16"),
+        "Smaller numbers: gemel.load(name, precision='int8'), or encode(texts, output='float16')",
+    ),
     "quantize": "Smaller numbers: gemel.load(name, precision='int8')",
     "compile": "The native engine is compiled. Leave it out",
     "cuda": "Load for a device: SentenceTransformer(name, device='cuda')",

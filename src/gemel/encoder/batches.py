@@ -17,10 +17,14 @@ from numpy.typing import NDArray
 
 from gemel.encoder.engines.engine import Engine, MixingEngine
 from gemel.encoder.tokenizer import TokenIds
-from gemel.options import parse_bytes
+from gemel.options import parse_bytes, usable_cores
 from gemel.types import Vectors
 
 Positions = NDArray[np.int64]
+
+Batch = TypeVar("Batch")
+
+Item = TypeVar("Item")
 
 Keep: TypeAlias = Callable[[Positions, Vectors], None]
 """Takes the hidden states (b, t, width) of the texts at these positions."""
@@ -67,6 +71,13 @@ def run(
     lanes.run(work, batches, threads)
 
 
+def distinct_rows(items: Sequence[Item]) -> tuple[list[Item], Positions]:
+    """The items without repetition, in order, and the position among them of each item."""
+    where: dict[Item, int] = {}
+    rows = np.fromiter((where.setdefault(item, len(where)) for item in items), np.int64, len(items))
+    return list(where), rows
+
+
 def same_length_batches(lengths: Sequence[int], rows_for: Callable[[int], int]) -> list[Positions]:
     """Positions grouped by exact length, at most `rows_for(length)` per batch, longest first.
 
@@ -97,16 +108,6 @@ def joined_batches(
             batches.append([group])
             tokens, size = more_tokens, more_bytes
     return batches
-
-
-Batch = TypeVar("Batch")
-
-
-def usable_cores() -> int:
-    """Cores that this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0)) or 1
-    return os.cpu_count() or 1
 
 
 class Lanes:

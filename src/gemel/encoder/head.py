@@ -14,6 +14,7 @@ from gemel.checkpoint.files import is_finite
 from gemel.checkpoint.folder import Checkpoint
 from gemel.checkpoint.head import ClassificationHead, Coupling, Dense, Flow, parse_concat
 from gemel.errors import InputError, ModelError
+from gemel.options import EncodeOptions
 from gemel.types import Vectors
 from gemel.vectors.similarity import check_same_dim, checked, normalize
 
@@ -28,6 +29,20 @@ def finish(pooled: Vectors, dense: Sequence[Dense], *, unit: bool, dim: int | No
     if dim is not None:
         vectors = vectors[:, :dim]
     return normalize(vectors) if unit else np.ascontiguousarray(vectors)
+
+
+def finish_as(checkpoint: Checkpoint, pooled: Vectors, options: EncodeOptions) -> Vectors:
+    """`finish` as the checkpoint and the options say. The checkpoint's own `truncate_dim` cuts normalized vectors, as
+    in sentence-transformers; a requested `dim` or `normalize` normalizes what is left."""
+    kept = checkpoint.truncate_dim
+    early = options.dim or (kept if options.normalize else None)
+    vectors = finish(pooled, checkpoint.dense, unit=unit_length(checkpoint, options), dim=early)
+    return vectors if early or kept is None else np.ascontiguousarray(vectors[:, :kept])
+
+
+def unit_length(checkpoint: Checkpoint, options: EncodeOptions) -> bool:
+    """Whether vectors are scaled to length 1."""
+    return checkpoint.normalize if options.normalize is None else options.normalize
 
 
 def _apply(layer: Dense, vectors: Vectors) -> Vectors:
@@ -92,7 +107,7 @@ def classification_probabilities(head: ClassificationHead, left: ArrayLike, righ
     out = np.empty((len(u), len(head.labels)), dtype=np.float32)
     for start in range(0, len(u), _ROWS):
         block = slice(start, start + _ROWS)
-        out[block] = _softmax(_logits(head, pieces, u[block], v[block]))
+        out[block] = softmax(_logits(head, pieces, u[block], v[block]))
     return out
 
 
@@ -111,8 +126,9 @@ def _part(name: str, u: Vectors, v: Vectors) -> Vectors:
     return np.abs(u - v) if name == "|u-v|" else u * v
 
 
-def _softmax(logits: Vectors) -> Vectors:
-    raised = np.exp(logits - logits.max(axis=1, keepdims=True))
+def softmax(logits: Vectors) -> Vectors:
+    """Rows of numbers as probabilities."""
+    raised = np.exp(logits - logits.max(axis=1, keepdims=True, initial=-np.inf))
     return np.asarray(raised / raised.sum(axis=1, keepdims=True), dtype=np.float32)
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ from gemel.checkpoint.files import Tensors
 from gemel.encoder.engines.reference import PlainNetwork
 from gemel.encoder.network import Array, Linear, Network
 from gemel.errors import ModelError
-from gemel.files.atomic import atomic_file
+from gemel.files.atomic import atomic_file, write_atomic
 
 Factors: TypeAlias = Callable[[], Mapping[Linear, NDArray[np.float32]]]
 
@@ -141,13 +140,8 @@ class _Source:
 
     def note(self, content: str) -> None:
         """Note that the sources have this content; where that cannot be written, they are compared again."""
-        working = self._note.with_name(f"{self._note.name}.{os.getpid()}.part")
-        try:
-            working.write_text(json.dumps({"content": content, "files": self._stamp()}), encoding="utf-8")
-            working.replace(self._note)
-        except OSError:
-            with suppress(OSError):
-                working.unlink()
+        with suppress(OSError):
+            write_atomic(self._note, {"content": content, "files": self._stamp()})
 
     def _read(self) -> object:
         try:

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gemel.encoder.tokenizer import TextTokenizer, TokenIds
+from gemel.encoder.tokenizer import TextPreparer, TextTokenizer, TokenIds, Windows, cut, refuse_long
 from gemel.errors import InputError
+from gemel.options import EncodeOptions, check_count
 
 Offsets = NDArray[np.int64]
 """(t, 2): where each token of a text starts and stops, ascending."""
@@ -142,12 +143,54 @@ class Divider:
         return [Passage(text, content) for text, content in zip(texts, contents, strict=True)]
 
 
+@dataclass(frozen=True)
+class PreparedPassage:
+    """One passage of a text, tokenized."""
+
+    text: str
+    windows: Windows
+
+
+def split_texts(
+    preparer: TextPreparer, texts: Sequence[str], options: EncodeOptions, tokens: int | None
+) -> list[list[str]]:
+    """The passages of each text, at most `tokens` tokens each; None: as many as the model reads."""
+    most = passage_limit(tokens, preparer.limit(options))
+    if most is None:
+        return [[text] for text in texts]
+    return [[passage.text for passage in parts] for parts in _divider(preparer, options, most).divide(texts)]
+
+
+def prepare_passages(
+    preparer: TextPreparer, texts: Sequence[str], options: EncodeOptions, tokens: int | None
+) -> list[list[PreparedPassage]]:
+    """As `split_texts`, each passage with its tokens, ready to run."""
+    limit = preparer.limit(options)
+    most = passage_limit(tokens, limit)
+    if most is None:
+        windows = preparer.windows(texts, options)
+        return [[PreparedPassage(*each)] for each in zip(texts, windows, strict=True)]
+    special = preparer.tokenizer.special
+    passages = [
+        [PreparedPassage(each.text, cut(each.tokens, special, limit, options.on_long)) for each in parts]
+        for parts in _divider(preparer, options, most).divide(texts)
+    ]
+    if options.on_long == "error":
+        every = [passage for parts in passages for passage in parts]
+        all_texts = [passage.text for passage in every]
+        refuse_long([passage.windows for passage in every], all_texts, all_texts)
+    return passages
+
+
+def _divider(preparer: TextPreparer, options: EncodeOptions, most: int) -> Divider:
+    return Divider(preparer.tokenizer, preparer.prompt(options), most, parallel=options.threads != 1)
+
+
 def passage_limit(tokens: int | None, reads: int | None) -> int | None:
     """The most tokens of a passage: the requested `tokens`, or what the model reads; None: no limit."""
     if tokens is None:
         return reads
-    if isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 1:
-        raise InputError(f"tokens must be a whole number of at least 1, got {tokens!r}")
+    check_count("tokens", tokens)
     if reads is not None and tokens > reads:
         raise InputError(
             f"passages of {tokens} tokens would be cut: the model reads {reads}. Use at most that"

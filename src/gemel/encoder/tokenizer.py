@@ -15,14 +15,17 @@ import numpy as np
 import tokenizers
 from numpy.typing import NDArray
 
+from gemel.checkpoint.architecture import least, max_positions
+from gemel.checkpoint.folder import Checkpoint
+from gemel.checkpoint.tokenizer import open_tokenizer
 from gemel.errors import InputError, ModelError
-from gemel.options import OnLong
+from gemel.options import EncodeOptions, OnLong
 
 TokenIds = NDArray[np.int32]
 
 CutSide = Literal["left", "right"]
 
-_PROBES = ("a", "the", "1", ".")
+PROBES = ("a", "the", "1", ".")  # texts that show which special tokens a tokenizer adds
 
 LONG = 10_000  # characters from which on a text is tokenized without the GIL
 
@@ -194,7 +197,7 @@ def _what(value: object) -> str:
 
 def _special_tokens(tokenizer: tokenizers.Tokenizer) -> SpecialTokens:
     """What the tokenizer adds before and after a text, measured on a short one."""
-    for probe in _PROBES:
+    for probe in PROBES:
         with tokenizer_errors():
             bare = tokenizer.encode(probe, add_special_tokens=False).ids
             full = tokenizer.encode(probe, add_special_tokens=True).ids
@@ -213,7 +216,10 @@ OVERLAP = 0.25
 
 @dataclass(frozen=True)
 class Windows:
-    """One text, ready to run: in one or several pieces, each with its special tokens and its weight in the mean."""
+    """One text, ready to run: in one or several pieces, each with its special tokens and its weight in the mean.
+
+    A pair of texts is one piece.
+    """
 
     pieces: tuple[TokenIds, ...]
     weights: tuple[int, ...]
@@ -246,6 +252,96 @@ def cut(content: TokenIds, special: SpecialTokens, limit: int | None, on_long: O
     return Windows(pieces, tuple(map(len, parts)), tokens, tokens, tuple(starts))
 
 
+@dataclass(frozen=True)
+class PreparedTexts:
+    """Texts as tokens, ready for `Model.run`. Those with equal options may be joined and split."""
+
+    windows: tuple[Windows, ...]
+    """One per text, in order."""
+    options: EncodeOptions
+
+
+class TextPreparer:
+    """Texts to `Windows` as a checkpoint and the options say: with a prompt, cut or split where they are too long."""
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        self._checkpoint = checkpoint
+        opened = open_tokenizer(checkpoint)
+        self.tokenizer = TextTokenizer(
+            opened.tokenizer,
+            special=checkpoint.kind == "transformer",
+            drop="[UNK]" if checkpoint.skip_unknown else None,
+            cut=opened.truncation_side,
+        )
+
+    def windows(
+        self, texts: Sequence[str], options: EncodeOptions, *, among: Sequence[str] | None = None
+    ) -> list[Windows]:
+        """One per text. With on_long="error" a long text is refused, with its position in `among` (None: `texts`)."""
+        prompt, limit = self.prompt(options), self.limit(options)
+        self._check_prompt_length(prompt, limit, options)
+        contents = self.tokenizer.content(
+            [prompt + text for text in texts] if prompt else texts, parallel=options.threads != 1
+        )
+        windows = [cut(content, self.tokenizer.special, limit, options.on_long) for content in contents]
+        if options.on_long == "error":
+            refuse_long(windows, texts, texts if among is None else among)
+        return windows
+
+    def limit(self, options: EncodeOptions) -> int | None:
+        """Tokens of a text that are run; a `max_length` over the checkpoint's own is bounded by its positions."""
+        requested = options.max_length or self._checkpoint.max_length
+        # A table of token vectors has no positions, whatever config.json says.
+        room = max_positions(self._checkpoint.config) if self._checkpoint.kind == "transformer" else None
+        return least(requested, room)
+
+    def prompt(self, options: EncodeOptions) -> str:
+        """What is put before each text; empty: nothing."""
+        prompts = self._checkpoint.prompts
+        if options.prompt is not None:
+            return options.prompt
+        name = options.prompt_name or self._checkpoint.default_prompt_name
+        if name is None:
+            return ""
+        if name not in prompts:
+            available = ", ".join(sorted(prompts)) or "none"
+            raise InputError(
+                f"unknown prompt {name!r}. The model {self._checkpoint.name} brings: {available}"
+            )
+        return prompts[name]
+
+    def prompt_tokens(self, options: EncodeOptions) -> int:
+        """Tokens at the start that pooling skips: those of the prompt, where the checkpoint says so."""
+        prompt = self.prompt(options)
+        if self._checkpoint.pooling.include_prompt or not prompt:
+            return 0
+        return self.tokenizer.prefix_length(prompt)
+
+    def skips(self, windows: Sequence[Windows], options: EncodeOptions) -> NDArray[np.int64]:
+        """(pieces,) tokens at the start of each piece that pooling skips, because they belong to the prompt."""
+        skip, before = self.prompt_tokens(options), len(self.tokenizer.special.before)
+        if not skip:
+            return np.zeros(sum(len(window.pieces) for window in windows), dtype=np.int64)
+        skips: list[int] = []
+        for window in windows:
+            # Later pieces start after the prompt, or inside it where it is long.
+            inside = (max(0, skip - before - start) for start in window.starts[1:])
+            skips += [skip, *(before + tokens if tokens else 0 for tokens in inside)]
+        return np.asarray(skips, dtype=np.int64)
+
+    def _check_prompt_length(self, prompt: str, limit: int | None, options: EncodeOptions) -> None:
+        """Refuse a prompt that fills the window: all texts would get the same vector, or zeros."""
+        if not prompt or limit is None or options.on_long == "chunk":
+            return
+        room, taken = limit - len(self.tokenizer.special), len(self.tokenizer.content([prompt])[0])
+        seen = self.tokenizer.special.cut == "left" and self._checkpoint.pooling.include_prompt
+        if taken >= room >= 1 and not seen:
+            raise InputError(
+                f"the prompt has {taken} tokens, the model reads {room} beside its special tokens: nothing of a text "
+                "would count. Use a shorter prompt, a larger max_length, or on_long='chunk'"
+            )
+
+
 _PACKAGE = str(Path(__file__).parent.parent)
 
 
@@ -253,13 +349,20 @@ class TruncationWarning(UserWarning):
     """Texts were longer than the model reads, and were truncated."""
 
 
-def refuse_long(windows: Sequence[Windows], block: Sequence[str], texts: Sequence[str]) -> None:
-    """Raise an error for the first text of `block` that was truncated, with its position in `texts`."""
+def refuse_long(
+    windows: Sequence[Windows],
+    block: Sequence[object],
+    among: Sequence[object],
+    *,
+    name: str = "texts[{}]",
+    advice: str = "'truncate' or 'chunk'",
+) -> None:
+    """Raise an error for the first text (or pair) of `block` that was truncated, with its position in `among`."""
     for window, text in zip(windows, block, strict=True):
         if window.kept < window.tokens:
             raise InputError(
-                f"texts[{texts.index(text)}] has {window.tokens:,} tokens, the model reads {window.kept:,}. "
-                "Shorten it, or use on_long='truncate' or 'chunk'"
+                f"{name.format(among.index(text))} has {window.tokens:,} tokens, the model reads {window.kept:,}. "
+                f"Shorten it, or use on_long={advice}"
             )
 
 

@@ -60,44 +60,10 @@ def read_network(config: Config, weights: Mapping[str, Array]) -> Network:
         )
     where = f"a model of the architecture {kind!r}"
     check_sizes(config, (_shape(weights, name) for name in weights), where)
-    recorded = RecordedWeights(weights)
-    network: Network = architecture.read(config, recorded)
-    refuse_unexpected(unexpected_in_body(recorded.names, weights), where)
+    reader = CheckpointWeights(weights, architecture.word_table)
+    network: Network = architecture.read(config, reader)
+    refuse_unexpected(unexpected_in_body(reader.used, weights), where)
     return network
-
-
-class RecordedWeights(Mapping[str, Array]):
-    """Weights that record which of them were used."""
-
-    def __init__(self, weights: Mapping[str, Array]) -> None:
-        self._weights = weights
-        self.names: set[str] = set()
-
-    def __getitem__(self, name: str) -> Array:
-        weight = self._weights[name]
-        self.names.add(name)
-        return weight
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._weights)
-
-    def __len__(self) -> int:
-        return len(self._weights)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._weights  # Mapping's own would read the weight
-
-    def shape(self, name: str) -> tuple[int, ...]:
-        """The shape of a weight that will be used; its numbers are not read where that is possible."""
-        shape = _shape(self._weights, name)
-        self.names.add(name)
-        return shape
-
-    def read(self, name: str) -> Array:
-        """The weight as float32, of which no copy stays in memory when the caller drops it."""
-        weights = self._weights
-        weight = weights.read(name) if isinstance(weights, Tensors) else weights[name]
-        return np.asarray(weight, dtype=np.float32)
 
 
 def _shape(weights: Mapping[str, Array], name: str) -> tuple[int, ...]:
@@ -264,13 +230,19 @@ class BlockNames:
 class _StoredRows:
     """The rows of several weights, one after the other: a `StoredArray` of `network.py`."""
 
-    weights: RecordedWeights
+    weights: Mapping[str, Array]
     names: tuple[str, ...]
     shape: tuple[int, ...]
 
     def __array__(self, dtype: None = None, copy: None = None) -> Array:
-        parts = [_finite(self.weights.read(name), name) for name in self.names]
+        parts = [self._read(name) for name in self.names]
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def _read(self, name: str) -> Array:
+        """A copy that nobody else keeps, where the weight is in a file."""
+        weights = self.weights
+        stored = weights.read(name) if isinstance(weights, Tensors) else weights[name]
+        return _finite(np.asarray(stored, dtype=np.float32), name)
 
 
 def _finite(array: Array, name: str) -> Array:
@@ -283,10 +255,13 @@ def _finite(array: Array, name: str) -> Array:
 class CheckpointWeights:
     """Arrays of a checkpoint by their role; every error names the weight."""
 
-    def __init__(self, weights: Mapping[str, Array], word: str = "embeddings.word_embeddings.weight") -> None:
-        self._weights = weights if isinstance(weights, RecordedWeights) else RecordedWeights(weights)
+    def __init__(self, weights: Mapping[str, Array], word: str) -> None:
+        """`word`: the name of a weight that every such checkpoint has, to find the prefix of all names."""
+        self._weights = weights
         self._prefix = _find_prefix(weights, word)
         self._word = word
+        self.used: set[str] = set()
+        """Names of the weights that the network has, as they are in the checkpoint."""
 
     def __contains__(self, name: str) -> bool:
         return self._prefix + name in self._weights
@@ -344,13 +319,15 @@ class CheckpointWeights:
         )
 
     def _shape(self, name: str) -> tuple[int, ...]:
-        try:
-            return self._weights.shape(self._prefix + name)
-        except KeyError:
+        """The shape of a weight, which the network has."""
+        stored = self._prefix + name
+        if stored not in self._weights:
             raise ModelError(
-                f"the weight {self._prefix + name!r} is missing from the checkpoint. "
+                f"the weight {stored!r} is missing from the checkpoint. "
                 "The file is incomplete, or config.json belongs to another model"
-            ) from None
+            )
+        self.used.add(stored)
+        return _shape(self._weights, stored)
 
     def _check_shape(self, name: str, expected: tuple[int, ...]) -> None:
         shape = self._shape(name)

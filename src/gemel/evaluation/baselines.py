@@ -23,6 +23,7 @@ import numpy as np
 
 from gemel.encoder.tokenizer import check_texts
 from gemel.errors import GemelError, InputError, MissingExtra
+from gemel.files.records import RecordFile
 from gemel.files.rows import read_rows
 from gemel.model import load
 from gemel.registry import Registry
@@ -65,7 +66,7 @@ def open_baseline(name: str) -> Encoder:
     """`glove:PATH`, `glove-content:PATH`, `tfidf`, `tfidf:TEXTS`, `bm25`, `average-bert:MODEL` or `cls-bert:MODEL`.
 
     All but BM25 have vectors; it has `rank` instead, and its `encode` raises an InputError. `tfidf` without a file of
-    texts is fitted on the corpus of the task, path the task has one.
+    texts is fitted on the corpus of the task, where the task has one.
     """
     kind, _, path = name.partition(":")
     return BASELINES[kind](path)
@@ -110,54 +111,43 @@ def _needed(kind: str, path: str, what: str) -> str:
     return path
 
 
-_NO_VECTORS = "bm25 ranks texts and has no vectors. Use it for retrieval, reranking or duplicates"
+class WithoutVectors:
+    """Opened like an encoder, but its vectors are not available; `problem` says why."""
 
-
-@dataclass(frozen=True)
-class BM25:
-    """A retriever without vectors, not an encoder. The index is `gemel.vectors.bm25`."""
-
-    k1: float = 1.2
-    """How much repeated occurrences of a word count."""
-    b: float = 0.75
-    """How much the score of a long document is reduced, from 0 to 1."""
-    stop_words: bool = True
-
-    @property
-    def name(self) -> str:
-        return "bm25"
+    name: str
+    problem: str
 
     @property
     def dim(self) -> int:
-        raise InputError(_NO_VECTORS)
+        raise InputError(self.problem)
 
     def encode(self, texts: Sequence[str]) -> Vectors:
-        """Raises an InputError: BM25 has no vectors."""
-        raise InputError(_NO_VECTORS)
+        """Raises an InputError."""
+        raise InputError(self.problem)
+
+
+class BM25(WithoutVectors):
+    """A retriever without vectors, with the default parameters of `gemel.vectors.bm25`."""
+
+    name = "bm25"
+    problem = "bm25 ranks texts and has no vectors. Use it for retrieval, reranking or duplicates"
 
     def rank(self, queries: Sequence[str], corpus: Sequence[str], k: int) -> Hits:
         """The best `k` documents; those that share no word with the query are not found."""
-        return BM25Index(corpus, k1=self.k1, b=self.b, stop_words=self.stop_words).rank(queries, k)
+        return BM25Index(corpus).rank(queries, k)
 
 
-@dataclass(frozen=True)
-class TfIdf:
+_WORDS = 20_000  # the most frequent words, which TF-IDF uses, so that dense vectors are not too large
+
+
+class TfIdf(WithoutVectors):
     """Becomes an encoder with `fitted`, which counts the words of texts. `rank` is fitted on its corpus."""
 
-    words: int = 20_000
-    """How many of the most frequent words are used, so that dense vectors are not too large."""
-
-    @property
-    def name(self) -> str:
-        return "tfidf"
-
-    @property
-    def dim(self) -> int:
-        raise InputError(_UNFITTED)
-
-    def encode(self, texts: Sequence[str]) -> Vectors:
-        """Raises an InputError: vectors of two calls could not be compared."""
-        raise InputError(_UNFITTED)
+    name = "tfidf"
+    problem = (
+        "tfidf must be fitted on texts before it can encode. Open it as tfidf:TEXTS with a file of texts, "
+        "or call fitted(texts)"
+    )
 
     def fitted(self, texts: Sequence[str]) -> FittedTfIdf:
         """An encoder whose dimensions are the words of `texts`."""
@@ -174,7 +164,7 @@ class TfIdf:
         except ImportError as error:
             raise MissingExtra("TF-IDF", "scikit-learn", "evaluate") from error
         try:
-            return TfidfVectorizer(max_features=self.words).fit(list(texts))
+            return TfidfVectorizer(max_features=_WORDS).fit(list(texts))
         except ValueError as error:  # "empty vocabulary"
             raise InputError(f"tf-idf found no words in {len(texts)} texts") from error
 
@@ -184,10 +174,7 @@ class FittedTfIdf:
     """A fitted encoder; other words are ignored. Vectors have length 1, or 0 without any of the words."""
 
     vectorizer: Any  # a fitted TfidfVectorizer of scikit-learn, which has no stubs
-
-    @property
-    def name(self) -> str:
-        return "tfidf"
+    name: str = "tfidf"
 
     @property
     def dim(self) -> int:
@@ -200,16 +187,11 @@ class FittedTfIdf:
         return np.asarray(self.vectorizer.transform(list(texts)).toarray(), dtype=np.float32)
 
 
-_UNFITTED = (
-    "tfidf must be fitted on texts before it can encode. Open it as tfidf:TEXTS with a file of texts, "
-    "or call fitted(texts)"
-)
-
 _QUERIES = 256  # rows of queries per product
 
 
 def rank_rows(queries: Any, corpus: Any, k: int) -> Hits:  # noqa: ANN401 - scipy's csr arrays; scipy has no stubs
-    """The best `k` rows of `corpus` (n, words) for each row of `queries` (q, words), -1 path there are fewer.
+    """The best `k` rows of `corpus` (n, words) for each row of `queries` (q, words), -1 where there are fewer.
 
     Only documents that share a word with the query are found. Ties go to the earlier document, as in exact search.
     """
@@ -255,7 +237,10 @@ def _read(path: Path) -> WordVectors:
     if path.is_file():
         if path.suffix == ".npy":
             return _read_table(path, _word_list(path))
-        return _read_zip(path, None) if zipfile.is_zipfile(path) else _read_text_file(path)
+        if zipfile.is_zipfile(path):
+            return _read_zip(path, None)
+        with _opened(path) as stream:
+            return _parse(stream, path, path.name)
     for parent in path.parents:
         if parent.is_file() and zipfile.is_zipfile(parent):
             return _read_zip(parent, path.relative_to(parent).as_posix())
@@ -291,11 +276,6 @@ def _opened(file: Path) -> IO[str]:
     if file.suffix == ".gz":
         return gzip.open(file, "rt", encoding="utf-8", newline="\n", errors="replace")
     return file.open(encoding="utf-8", newline="\n", errors="replace")
-
-
-def _read_text_file(file: Path) -> WordVectors:
-    with _opened(file) as stream:
-        return _parse(stream, file, file.name)
 
 
 def _read_zip(archive: Path, member: str | None) -> WordVectors:
@@ -386,14 +366,11 @@ def _read_table(path: Path, word_list: Path) -> WordVectors:
 
 
 def _parquet_words(path: Path) -> list[str]:
-    try:
-        import pyarrow.parquet as pq
-    except ImportError as error:
-        raise MissingExtra("a list of words in parquet", "pyarrow", "parquet") from error
-    table = pq.read_table(path)
-    if table.num_columns != 1:
-        raise InputError(f"{path} should have one column of words, it has {', '.join(table.column_names)}")
-    return [str(word) for word in table.column(0).to_pylist()]
+    file = RecordFile(path)
+    names = file.columns()
+    if len(names) != 1:
+        raise InputError(f"{path} should have one column of words, it has {', '.join(names)}")
+    return [str(word) for _, (word,) in file.good_records(names)]
 
 
 @dataclass(frozen=True, eq=False)

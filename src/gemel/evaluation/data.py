@@ -1,4 +1,4 @@
-"""Evaluation data from files: named columns of TSV, CSV or JSON lines (also .gz), and which files of a folder are used.
+"""Evaluation data from files: tables and labeled pairs of TSV, CSV or JSON lines, and which files of a folder are used.
 
 Of each data set in a folder only the test split is used: `stsb-test.tsv.gz` next to `stsb-dev.tsv.gz` is the test
 split of `stsb`. Errors name file and line.
@@ -10,7 +10,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +30,18 @@ class DataTable:
     columns: Mapping[str, tuple[str, ...]]
     lines: tuple[int, ...] = ()
     """The line of the file in which each row begins."""
+    left_out: tuple[str, ...] = ()
+    """Data sets of the folder that were skipped because a test split exists."""
+
+    @property
+    def name(self) -> str:
+        """What results call the data set."""
+        return dataset_name(self.path)
+
+    @property
+    def protocol(self) -> dict[str, list[str]]:
+        """What results report about the choice of files."""
+        return {"left_out": list(self.left_out)} if self.left_out else {}
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values()), ()))
@@ -135,30 +147,18 @@ def with_columns(*needed: tuple[str, ...]) -> RequiredColumns:
     return RequiredColumns(fits, ", ".join(" or ".join(map(repr, names)) for names in needed))
 
 
-@dataclass(frozen=True)
-class DataFiles:
-    """The tables of a task, and the names of the files that were skipped because a test split exists."""
-
-    tables: tuple[DataTable, ...]
-    left_out: tuple[str, ...] = ()
-
-    @property
-    def protocol(self) -> dict[str, list[str]]:
-        """What the results report about the choice."""
-        return {"left_out": list(self.left_out)} if self.left_out else {}
-
-
-def tables_with(path: Path, *required: RequiredColumns, names: str = "") -> DataFiles:
+def tables_with(path: str | Path, *required: RequiredColumns, names: str = "") -> list[DataTable]:
     """The tables of a folder that have one of the sets of `required` columns, or the file itself, without a check.
 
     If the names of some of these tables match the pattern `names`, only those are used.
     """
+    path = Path(path)
     if not path.exists():
         raise InputError(
             f"no data at {path}. Give a {', '.join(ENDINGS)} file (also .gz), or a folder of them"
         )
     if not path.is_dir():
-        return DataFiles((read_table(path),))
+        return [read_table(path)]
     files = sorted(file for file in path.iterdir() if file.is_file() and is_table(file))
     fitting = [file for file in files if any(each.fits(_file(file).columns()) for each in required)]
     if not fitting:
@@ -168,7 +168,7 @@ def tables_with(path: Path, *required: RequiredColumns, names: str = "") -> Data
         fitting = [file for file in fitting if re.search(names, file.name, re.IGNORECASE)] or fitting
     chosen = test_splits(fitting)
     left_out = tuple(dataset_name(file) for file in fitting if file not in chosen)
-    return DataFiles(tuple(read_table(file) for file in chosen), left_out)
+    return [replace(read_table(file), left_out=left_out) for file in chosen]
 
 
 def _listed(files: Sequence[Path]) -> str:
@@ -194,3 +194,66 @@ def _rank(file: Path) -> int:
 def _set_name(file: Path) -> str:
     """`stsb-de` of `stsb-de-test.tsv`, `sts12` of `sts12-train-MSRpar.tsv`."""
     return _SPLIT.split(dataset_name(file), maxsplit=1)[0]
+
+
+# Labeled pairs of texts.
+
+LEFT = ("sentence1", "left", "question1", "text1")
+
+RIGHT = ("sentence2", "right", "question2", "text2")
+"""Names that the columns of the first and the second text of a pair may have."""
+
+PAIRS = with_columns(LEFT, RIGHT, ("label",))
+"""The columns of a table of pairs with a label of 0 or 1."""
+
+
+def binary_labels(table: DataTable) -> NDArray[np.bool_]:
+    """The column `label`, which must have 0 or 1 in every row."""
+    labels = table.numbers("label")
+    for row, label in enumerate(labels):
+        if label not in (0, 1):
+            raise InputError(f"{table.location(row)}: label must be 0 or 1, got {label:g}")
+    return np.asarray(labels == 1)
+
+
+def connected(size: int, pairs: Iterable[tuple[int, int]]) -> list[list[int]]:
+    """The connected components of positions 0 .. size - 1; a position without a pair is a component of its own."""
+    parent = list(range(size))
+
+    def root(i: int) -> int:
+        while parent[i] != i:
+            parent[i] = parent[parent[i]]  # path halving
+            i = parent[i]
+        return i
+
+    for left, right in pairs:
+        one, other = sorted((root(left), root(right)))
+        parent[other] = one
+    groups: dict[int, list[int]] = {}
+    for i in range(size):
+        groups.setdefault(root(i), []).append(i)
+    return list(groups.values())
+
+
+@dataclass(frozen=True)
+class LabeledPairs:
+    """Distinct texts, and the distinct pairs of their positions (lower first) with label 1."""
+
+    texts: tuple[str, ...]
+    same: tuple[tuple[int, int], ...]
+    rows: int
+    """Rows of the file, including those with label 0, whose texts are included too."""
+
+
+def read_pairs(table: DataTable) -> LabeledPairs:
+    """The pairs of a table. Equal texts are one text; pairs of a text with itself are left out."""
+    labels = binary_labels(table)
+    index: dict[str, int] = {}
+    same: dict[tuple[int, int], None] = {}
+    for left, right, label in zip(table.texts(*LEFT), table.texts(*RIGHT), labels, strict=True):
+        one, other = sorted((index.setdefault(left, len(index)), index.setdefault(right, len(index))))
+        if label and one != other:
+            same[one, other] = None
+    if not same:
+        raise InputError(f"{table.path} has no pair of two texts with label 1, so there is nothing to find")
+    return LabeledPairs(tuple(index), tuple(same), len(table))

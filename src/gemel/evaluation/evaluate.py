@@ -16,7 +16,7 @@ from gemel.cross_model import load_cross
 from gemel.errors import InputError
 from gemel.evaluation.baselines import is_baseline, open_baseline
 from gemel.evaluation.statistics import NamedComparison, PairedComparison, Sample, WeightedSample, compare
-from gemel.evaluation.task import POINTS, Bootstrap, Score, Scores, Task, load_task
+from gemel.evaluation.task import POINTS, Bootstrap, Score, Scores, Task, load_task, system_name
 from gemel.model import ConfiguredModel, Model, load
 from gemel.options import EncodeOptions
 from gemel.types import Encoder
@@ -53,7 +53,7 @@ def name_of(model: Encoder | str | Path, encoder: Encoder) -> str:
     """The name of a model in results: of a baseline as given, of others their `name` or class."""
     if isinstance(model, str) and _names_baseline(model):
         return model
-    return str(getattr(encoder, "name", "") or type(encoder).__name__)
+    return system_name(encoder)
 
 
 def score_model(tasks: Sequence[Task], encoder: Encoder, *, name: str | None = None) -> Iterator[Scores]:
@@ -127,7 +127,7 @@ def _names_baseline(model: str | Path) -> bool:
 
 def score_tasks(tasks: Sequence[Task], encoder: Encoder, *, name: str | None = None) -> Iterator[Scores]:
     """The result of each task as soon as it is computed, then the average of several."""
-    model = name or str(getattr(encoder, "name", "") or type(encoder).__name__)
+    model = name or system_name(encoder)
     results = []
     for task in tasks:
         results.append(replace(task.score(encoder), model=model))

@@ -198,8 +198,6 @@ def cuts_of_codes(labels: NDArray[np.bool_], codes: Codes, distinct: Floats) -> 
 
 # Clusters: how well they agree with classes. Names of labels do not matter.
 
-Counts = NDArray[np.int64]
-
 AnyLabels = Sequence[Any] | NDArray[Any]  # strings or numbers: anything that can be sorted
 
 
@@ -221,77 +219,30 @@ class ClusterAgreement:
 
 def agreement(classes: AnyLabels, clusters: AnyLabels) -> ClusterAgreement:
     """All measures. One class alone counts as homogeneous and one cluster alone as complete, as is usual."""
-    counts = contingency(classes, clusters)
-    information = _mutual_information(counts)
-    of_classes, of_clusters = _entropy(counts.sum(axis=1)), _entropy(counts.sum(axis=0))
-    homogeneity = information / of_classes if of_classes else 1.0
-    completeness = information / of_clusters if of_clusters else 1.0
-    both = homogeneity + completeness
-    if of_classes and of_clusters:
-        nmi = information / float(np.sqrt(of_classes * of_clusters))
-    else:
-        nmi = float(of_classes == of_clusters)  # one group on one side: a match only if on both
-    return ClusterAgreement(
-        v_measure=2 * homogeneity * completeness / both if both else 0.0,
-        homogeneity=homogeneity,
-        completeness=completeness,
-        nmi=nmi,
-        ari=_adjusted_rand(counts),
-        accuracy=_best_accuracy(counts),
-    )
-
-
-def contingency(classes: AnyLabels, clusters: AnyLabels) -> Counts:
-    """(classes, clusters): the number of items with both labels."""
+    try:
+        from scipy.optimize import linear_sum_assignment
+        from sklearn import metrics
+        from sklearn.metrics.cluster import contingency_matrix
+    except ImportError as error:
+        raise MissingExtra("agreement of clusters with classes", "scikit-learn", "evaluate") from error
     if len(classes) != len(clusters):
         raise InputError(
             f"{len(classes)} classes but {len(clusters)} clusters: both must label the same items"
         )
     if len(classes) == 0:
         raise InputError("clusters of no items cannot be measured: give at least one")
-    _, row = np.unique(np.asarray(classes), return_inverse=True)
-    _, column = np.unique(np.asarray(clusters), return_inverse=True)
-    shape = int(row.max()) + 1, int(column.max()) + 1
-    counts = np.bincount(row * shape[1] + column, minlength=shape[0] * shape[1])
-    return counts.reshape(shape).astype(np.int64)
-
-
-def _entropy(sizes: Counts) -> float:
-    share = sizes / sizes.sum()
-    # abs: the entropy of one group is -0.0
-    return abs(float(-(share * np.log(share)).sum()))
-
-
-def _mutual_information(counts: Counts) -> float:
-    rows, columns = np.nonzero(counts)
-    filled, total = counts[rows, columns], counts.sum()
-    expected = counts.sum(axis=1)[rows] / total * counts.sum(axis=0)[columns]
-    # max: independent labels give a rounding error, which may be below zero
-    return max(0.0, float((filled / total * np.log(filled / expected)).sum()))
-
-
-def _adjusted_rand(counts: Counts) -> float:
-    """Pairs of items that are together in both, corrected for chance."""
-    together = float(_pairs(counts).sum())
-    in_class, in_cluster = float(_pairs(counts.sum(axis=1)).sum()), float(_pairs(counts.sum(axis=0)).sum())
-    pairs = float(_pairs(counts.sum()))
-    by_chance = in_class * in_cluster / pairs if pairs else 0.0
-    most = (in_class + in_cluster) / 2
-    # In both all items are in one group, or each in its own: they agree.
-    return (together - by_chance) / (most - by_chance) if most != by_chance else 1.0
-
-
-def _pairs(sizes: Counts) -> NDArray[np.float64]:
-    return np.asarray(sizes * (sizes - 1.0) / 2)
-
-
-def _best_accuracy(counts: Counts) -> float:
-    try:
-        from scipy.optimize import linear_sum_assignment
-    except ImportError as error:
-        raise MissingExtra("accuracy of clusters", "scipy", "evaluate") from error
-    rows, columns = linear_sum_assignment(counts, maximize=True)
-    return float(counts[rows, columns].sum() / counts.sum())
+    homogeneity, completeness, v_measure = metrics.homogeneity_completeness_v_measure(classes, clusters)
+    nmi = metrics.normalized_mutual_info_score(classes, clusters, average_method="geometric")
+    counts = contingency_matrix(classes, clusters)
+    assigned = counts[linear_sum_assignment(counts, maximize=True)].sum()
+    return ClusterAgreement(
+        v_measure=float(v_measure),
+        homogeneity=float(homogeneity),
+        completeness=float(completeness),
+        nmi=float(nmi),
+        ari=float(metrics.adjusted_rand_score(classes, clusters)),
+        accuracy=float(assigned / len(classes)),
+    )
 
 
 # Ranked lists: one value per query.

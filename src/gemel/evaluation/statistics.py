@@ -19,6 +19,8 @@ from gemel.evaluation.metrics import Codes, Floats, pearson, ranks_of_codes, val
 
 Rows = NDArray[np.int64]
 
+_ENDS = (0.025, 0.975)  # quantiles between which 95 % of the numbers are
+
 
 class Sample(Protocol):
     """Items of one evaluation. A stratified sample also has a method `draw(random) -> rows`."""
@@ -110,11 +112,10 @@ class WeightedSample:
 
 @dataclass(frozen=True)
 class Interval:
-    """Ends of the interval that contains `level` of the bootstrap numbers."""
+    """Ends of the interval that contains 95 % of the bootstrap numbers."""
 
     low: float
     high: float
-    level: float = 0.95
 
 
 @dataclass(frozen=True)
@@ -169,14 +170,13 @@ class NamedComparison:
         return {**names, **self.comparison.to_json(), "better": self.better}
 
 
-def interval(sample: Sample, *, rounds: int = 1000, seed: int = 0, level: float = 0.95) -> Interval | None:
+def interval(sample: Sample, *, rounds: int = 1000, seed: int = 0) -> Interval | None:
     """The percentile bootstrap interval of a sample's number; None where it is undefined in too many rounds."""
     defined = [number for rows in _draws(sample, rounds, seed) if (number := sample.number(rows)) is not None]
     if not defined or len(defined) < rounds / 2:
         return None
-    tail = (1 - level) / 2
-    low, high = np.quantile(defined, [tail, 1 - tail])
-    return Interval(float(low), float(high), level)
+    low, high = np.quantile(defined, _ENDS)
+    return Interval(float(low), float(high))
 
 
 def compare(first: Sample, second: Sample, *, rounds: int = 2000, seed: int = 0) -> PairedComparison:
@@ -201,7 +201,7 @@ def compare(first: Sample, second: Sample, *, rounds: int = 2000, seed: int = 0)
             f"{first.items} items are too few to compare two models by: most draws have no number"
         )
     spread = np.asarray(differences)
-    low, high = np.quantile(spread, [0.025, 0.975])
+    low, high = np.quantile(spread, _ENDS)
     # Centered on zero, the differences are those of equally good models. One is added so that p is never exactly 0.
     beyond = int((np.abs(spread - spread.mean()) >= abs(two - one)).sum())
     p_value = (beyond + 1) / (len(spread) + 1)

@@ -146,10 +146,10 @@ def mean_scores(
     task: str,
     dataset: str,
     values: Mapping[str, NDArray[np.float64]],
-    *,
-    unit: str,
     protocol: Mapping[str, Any],
     bootstrap: Bootstrap,
+    *,
+    unit: str,
 ) -> Scores:
     """The result for named numbers that are means of one value per item; the first is the main one."""
     samples = {name: MeanSample(each) for name, each in values.items()}
@@ -210,7 +210,7 @@ def rank(system: System, queries: Sequence[str], corpus: Sequence[str], k: int, 
     """The best `k` of the corpus for each query, by exact search where the system has vectors."""
     if isinstance(system, PairScorer):
         raise InputError(
-            f"{_name(system)} is a cross-encoder: to rank a corpus it would score every text with every query. "
+            f"{system_name(system)} is a cross-encoder: to rank a corpus it would score every text with every query. "
             "Evaluate it with the task 'reranking'"
         )
     if isinstance(system, Retriever):
@@ -235,29 +235,26 @@ def with_vectors(system: System, texts: Sequence[str], task: str) -> Encoder:
         return system.fitted(texts)
     if isinstance(system, PairScorer):
         raise InputError(
-            f"task {task!r} compares vectors, but {_name(system)} is a cross-encoder. Give a sentence encoder"
+            f"task {task!r} compares vectors, but {system_name(system)} is a cross-encoder. Give a sentence encoder"
         )
     if isinstance(system, Retriever):
-        raise InputError(f"task {task!r} compares vectors, but {_name(system)} only ranks. Give an encoder")
+        raise InputError(
+            f"task {task!r} compares vectors, but {system_name(system)} only ranks. Give an encoder"
+        )
     return system
 
 
 def search_protocol(system: System, metric: str) -> dict[str, str]:
     """The part of the protocol on ranking: the similarity, and the prompts of queries and documents."""
     if isinstance(system, Retriever | PairScorer):
-        return {"metric": f"{_name(system)}'s own", "prompts": "none"}
+        return {"metric": f"{system_name(system)}'s own", "prompts": "none"}
     own = "the encoder's own for queries and documents"
     return {"metric": metric, "prompts": own if isinstance(system, PromptedEncoder) else "none"}
 
 
-def _name(system: object) -> str:
-    return str(getattr(system, "name", type(system).__name__))
-
-
-LEFT = ("sentence1", "left", "question1", "text1")
-
-RIGHT = ("sentence2", "right", "question2", "text2")
-"""Names that the columns of the first and the second text of a pair may have."""
+def system_name(system: object) -> str:
+    """The name of a system in results and errors: its `name`, else its class."""
+    return str(getattr(system, "name", "") or type(system).__name__)
 
 
 def chosen_metrics(metric: str) -> tuple[str, ...]:

@@ -203,7 +203,7 @@ def type_table(checkpoint: Checkpoint, width: int) -> Array | None:
     if architecture is None or not architecture.tokenizer_types or not isinstance(types, int) or types < 2:
         return None
     name = "embeddings.token_type_embeddings.weight"
-    table = CheckpointWeights(checkpoint.weights).array(name, types, width)
+    table = CheckpointWeights(checkpoint.weights, architecture.word_table).array(name, types, width)
     return np.asarray(table - table[0], dtype=np.float32)
 
 

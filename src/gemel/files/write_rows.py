@@ -67,11 +67,20 @@ def _no_formula(value: Any) -> Any:  # noqa: ANN401 - whatever a row holds
 def _write_text(working: Path, rows: Iterable[Fields], path: Path, kind: str) -> int:
     count = 0
     with _open(working, packed=path.suffix.lower() == ".gz") as file:
-        write = _LINES[kind](file)
+        write = csv.writer(file, lineterminator="\n").writerow if kind == ".csv" else _tsv_writer(file)
         for row in rows:
-            write(row, count == 0)
+            if kind == ".jsonl":
+                file.write(as_json(row) + "\n")
+            else:
+                if count == 0:
+                    write(list(row))
+                write([_shown(value) for value in row.values()])
             count += 1
     return count
+
+
+def _tsv_writer(file: TextIO) -> Callable[[list[str]], object]:
+    return lambda cells: file.write("\t".join(_BREAKS.sub(" ", cell) for cell in cells) + "\n")
 
 
 @contextmanager
@@ -83,33 +92,6 @@ def _open(path: Path, *, packed: bool) -> Iterator[TextIO]:
             yield text
 
 
-def _json_line(file: TextIO) -> Callable[[Fields, bool], None]:
-    def write(row: Fields, first: bool) -> None:
-        file.write(as_json(row) + "\n")
-
-    return write
-
-
-def _tsv_line(file: TextIO) -> Callable[[Fields, bool], None]:
-    def write(row: Fields, first: bool) -> None:
-        if first:
-            file.write("\t".join(row) + "\n")
-        file.write("\t".join(_BREAKS.sub(" ", _shown(value)) for value in row.values()) + "\n")
-
-    return write
-
-
-def _csv_line(file: TextIO) -> Callable[[Fields, bool], None]:
-    writer = csv.writer(file, lineterminator="\n")
-
-    def write(row: Fields, first: bool) -> None:
-        if first:
-            writer.writerow(row)
-        writer.writerow([_shown(value) for value in row.values()])
-
-    return write
-
-
 def as_json(value: object) -> str:
     """On one line; dates and times as ISO 8601."""
     return json.dumps(value, ensure_ascii=False, default=iso_date)
@@ -119,9 +101,6 @@ def _shown(value: object) -> str:
     if isinstance(value, date):
         return value.isoformat()
     return "" if value is None else as_json(value) if isinstance(value, list) else str(value)
-
-
-_LINES = {".jsonl": _json_line, ".tsv": _tsv_line, ".csv": _csv_line}
 
 
 def _write_parquet(working: Path, rows: Iterable[Fields]) -> int:

@@ -21,16 +21,19 @@ from numpy.typing import ArrayLike, NDArray
 
 from gemel.errors import InputError, MissingExtra, WorkError
 from gemel.files.atomic import atomic_file, write_atomic
-from gemel.groups.describe import Closeness, closeness, keywords, silhouette
 from gemel.groups.grouping import (
     METHODS,
+    Closeness,
     ClusterRequest,
     Grouping,
     Labels,
     Points,
+    closeness,
     cluster_sums,
+    keywords,
     no_clusters,
     points_of,
+    silhouette,
 )
 from gemel.groups.methods.communities import DEFAULT_MIN_SCORE
 from gemel.types import Vectors
@@ -448,7 +451,7 @@ def _parse_cluster(fields: Mapping[str, Any]) -> Cluster:
 
 
 # What damaged JSON, zip and npy files raise.
-_UNREADABLE = (
+UNREADABLE = (
     OSError,
     EOFError,
     ValueError,
@@ -488,7 +491,7 @@ def _read(folder: Path) -> tuple[dict[str, Any], Arrays, tuple[str, ...] | None]
         raise InputError(
             f"no clusters in {folder}: expected clusters.json and clusters.npz, as `gemel cluster -o` writes them"
         ) from error
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         raise InputError(f"the clusters in {folder} cannot be read: {error}") from error
     if not isinstance(content, dict) or content.pop("mark", None) != run:
         raise InputError(f"{folder}: clusters.json and clusters.npz are of two runs. Cluster again")

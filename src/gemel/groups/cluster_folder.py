@@ -9,7 +9,6 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from tokenize import TokenError  # of a header in an npy file, which numpy parses as Python
 from typing import Any
 
 import numpy as np
@@ -17,8 +16,8 @@ import numpy as np
 from gemel.errors import InputError, WorkError
 from gemel.files.records import RecordFile
 from gemel.files.write_rows import write_rows
-from gemel.groups.cluster import Clusters
-from gemel.groups.map import Group, LayoutName, MapContent, layout, map_page
+from gemel.groups.cluster import UNREADABLE, Clusters
+from gemel.groups.map import LayoutName, layout, map_page
 from gemel.types import AnyVectors
 
 _ASSIGNMENTS, _VECTORS, _RUN = "assignments.tsv", "vectors.npy", "run.json"
@@ -58,8 +57,9 @@ def write_cluster_folder(
         text = json.dumps({"model": dict(clustered.model), "texts": len(labels)}, indent=2)
         (folder / _RUN).write_text(text + "\n", encoding="utf-8")
         if map is not None:
-            content = map_content(clustered, title=title, map=map, seed=seed)
-            (folder / "map.html").write_text(map_page(content), encoding="utf-8")
+            coordinates = layout(clustered.vectors, map, seed=seed)
+            page = map_page(title, clustered.clusters, coordinates, clustered.texts)
+            (folder / "map.html").write_text(page, encoding="utf-8")
     except OSError as error:
         raise WorkError(f"cannot write to {folder}: {error}") from error
 
@@ -70,16 +70,7 @@ def read_cluster_folder(folder: Path) -> ClusteredTexts:
     try:
         vectors = np.load(folder / _VECTORS, allow_pickle=False)
         model = json.loads((folder / _RUN).read_text(encoding="utf-8"))["model"]
-    except (
-        OSError,
-        EOFError,
-        ValueError,
-        KeyError,
-        TypeError,
-        RecursionError,
-        TokenError,
-        SyntaxError,
-    ) as error:
+    except (*UNREADABLE, TypeError) as error:
         raise InputError(f"{folder} cannot be added to: {error}. Cluster all texts again") from error
     ids, texts = [], []
     if len(clusters.labels):
@@ -94,12 +85,3 @@ def read_cluster_folder(folder: Path) -> ClusteredTexts:
     if not len(ids) == len(vectors) == len(clusters.labels):
         raise InputError(f"the files in {folder} are of two runs. Cluster all texts again")
     return ClusteredTexts(ids, texts, vectors, clusters, model)
-
-
-def map_content(clustered: ClusteredTexts, *, title: str, map: LayoutName, seed: int = 0) -> MapContent:
-    """What a map of these texts shows."""
-    groups = tuple(Group(item.id, item.name, item.size, item.text or "") for item in clustered.clusters.items)
-    coordinates = layout(clustered.vectors, map, seed=seed)
-    return MapContent(
-        title, clustered.clusters.summary(), coordinates, clustered.clusters.labels, groups, clustered.texts
-    )

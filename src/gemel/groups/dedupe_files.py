@@ -7,15 +7,15 @@ and in which words they differ.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any
 
 from gemel.errors import InputError, WorkError
-from gemel.evaluation.report.html import STYLE
-from gemel.evaluation.report.markup import Markup, element, join
+from gemel.evaluation.report import markup
+from gemel.evaluation.report.markup import STYLE, Markup, element, join
 from gemel.files.records import RecordFile, kind_of
 from gemel.files.rows import Columns
 from gemel.files.write_rows import write_rows
@@ -137,62 +137,37 @@ mark { background: color-mix(in srgb, var(--c1) 26%, transparent); color: inheri
 """
 
 
-@dataclass(frozen=True, eq=False)
-class ReportContent:
-    """The content of the HTML page."""
-
-    title: str
-    result: DedupeResult
-    texts: Sequence[str]
-    ids: Sequence[str]
-    model: str | None
-
-
-def page(content: ReportContent) -> str:
+def page(documents: Documents, result: DedupeResult, model: str | None) -> str:
     """The HTML page. It loads nothing from the network and runs no script."""
-    head = element(
-        "head",
-        element("meta", charset="utf-8"),
-        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        element("title", content.title),
-        element("style", Markup(STYLE + _STYLE)),
-    )
-    groups, scores = content.result.groups(), _scores(content.result)
-    blocks = [
+    groups = result.groups()
+    scores = dict(zip(result.removed.tolist(), result.score.tolist(), strict=True))
+    scores |= dict.fromkeys(result.removed[result.exact].tolist())
+    title = f"Duplicates in {documents.source.name}"
+    main = element(
+        "main",
+        *_spared(documents, result),
         element("h2", "Groups"),
         element("p", _shown(len(groups)), class_="soft"),
-        *(_group(content, group, scores) for group in groups[:GROUPS]),
-    ]
-    body = element("body", element("header", *_top(content)), element("main", *_spared(content), *blocks))
-    return f"<!doctype html>\n{element('html', head, body, lang='en')}\n"
+        *(_group(documents, group, scores) for group in groups[:GROUPS]),
+    )
+    return markup.page(title, STYLE + _STYLE, element("header", *_top(title, result, model)), main)
 
 
-def _scores(result: DedupeResult) -> dict[int, tuple[float, bool]]:
-    """Position of each removed text to its score and whether it is exact."""
-    columns = zip(result.removed.tolist(), result.score.tolist(), result.exact.tolist(), strict=True)
-    return {position: (score, same) for position, score, same in columns}
-
-
-def _top(content: ReportContent) -> list[Markup]:
-    result = content.result
+def _top(title: str, result: DedupeResult, model: str | None) -> list[Markup]:
     same = int(result.exact.sum())
-    settings = ", ".join(f"{name} {value}" for name, value in result.settings.items())
-    facts = [
-        ("texts", f"{result.texts:,}"),
-        ("kept", f"{len(result.kept):,}"),
-        (
-            "removed",
-            f"{len(result.removed):,}: {same:,} exact and {len(result.removed) - same:,} near duplicates",
-        ),
-        ("settings", settings),
-        ("model", content.model or "none: exact duplicates only"),
-    ]
-    listed = join([join([element("dt", name), element("dd", value)]) for name, value in facts])
+    facts = {
+        "texts": f"{result.texts:,}",
+        "kept": f"{len(result.kept):,}",
+        "removed": f"{len(result.removed):,}: {same:,} exact and {len(result.removed) - same:,} near duplicates",
+        "settings": ", ".join(f"{name} {value}" for name, value in result.settings.items()),
+        "model": model or "none: exact duplicates only",
+    }
+    listed = join([join([element("dt", name), element("dd", value)]) for name, value in facts.items()])
     why = (
         "Each removed text is a duplicate of the kept text above it: the same except for case and spaces as set, or "
         "with a similarity of at least min_score. Words that differ from the kept text are highlighted."
     )
-    return [element("h1", content.title), element("dl", listed), element("p", why, class_="soft")]
+    return [element("h1", title), element("dl", listed), element("p", why, class_="soft")]
 
 
 def _shown(groups: int) -> str:
@@ -202,28 +177,28 @@ def _shown(groups: int) -> str:
     return f"{groups:,} texts had duplicates{more}."
 
 
-def _group(content: ReportContent, group: DuplicateGroup, scores: dict[int, tuple[float, bool]]) -> Markup:
-    kept = content.texts[group.kept]
+def _group(documents: Documents, group: DuplicateGroup, scores: Mapping[int, float | None]) -> Markup:
+    """`scores`: of each removed text by position, None for an exact duplicate."""
+    kept = documents.texts[group.kept]
     items = []
     for position in group.removed[:MEMBERS]:
-        score, same = scores[position]
-        why = element(
-            "span", element("b", "exact" if same else f"{score:.3f}"), element("small", content.ids[position])
-        )
-        items.append(element("li", why, element("span", highlighted(kept, content.texts[position]))))
+        score = scores[position]
+        why = element("b", "exact" if score is None else f"{score:.3f}")
+        about = element("span", why, element("small", documents.ids[position]))
+        items.append(element("li", about, element("span", highlighted(kept, documents.texts[position]))))
     more = len(group.removed) - MEMBERS
     if more > 0:
         items.append(element("li", element("span"), element("small", f"and {more:,} more")))
     return element(
         "article",
         element("p", _cut(kept), class_="kept"),
-        element("small", f"kept, {content.ids[group.kept]}; {len(group.removed):,} removed"),
+        element("small", f"kept, {documents.ids[group.kept]}; {len(group.removed):,} removed"),
         element("ul", *items),
     )
 
 
-def _spared(content: ReportContent) -> list[Markup]:
-    pairs = content.result.spared
+def _spared(documents: Documents, result: DedupeResult) -> list[Markup]:
+    pairs = result.spared
     if not pairs:
         return []
     explanation = (
@@ -232,8 +207,8 @@ def _spared(content: ReportContent) -> list[Markup]:
     items = [
         element(
             "article",
-            element("p", _cut(content.texts[pair.left])),
-            element("p", highlighted(content.texts[pair.left], content.texts[pair.right])),
+            element("p", _cut(documents.texts[pair.left])),
+            element("p", highlighted(documents.texts[pair.left], documents.texts[pair.right])),
             element("small", f"cosine {pair.score:.3f}, contradiction {pair.probability:.0%}"),
         )
         for pair in pairs[:MEMBERS]

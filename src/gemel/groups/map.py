@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from html import escape
 from importlib.resources import files
 from typing import Literal, TypeAlias, get_args
@@ -18,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from gemel.errors import InputError, MissingExtra
 from gemel.evaluation.probe import one_thread
+from gemel.groups.cluster import Clusters
 from gemel.types import Vectors
 from gemel.vectors.search import search
 from gemel.vectors.similarity import checked, normalize
@@ -40,7 +40,7 @@ _HUES = ((211, 70, 45), (24, 90, 48), (140, 55, 34), (345, 70, 48), (265, 50, 52
          (187, 75, 34), (310, 55, 48), (95, 55, 36), (8, 55, 36), (232, 55, 62), (165, 60, 42))  # fmt: skip
 """Hue, saturation and lightness, in an order in which consecutive hues differ much. Lightness differs too."""
 
-_TEXT = 300  # characters of a text on the page
+_TEXT, _LABEL = 300, 26  # characters of a text on the page, and of the label of a cluster
 
 
 def layout(vectors: ArrayLike, method: LayoutName = "tsne", *, seed: int = 0) -> Coordinates:
@@ -100,75 +100,6 @@ def _framed(coordinates: Coordinates) -> Coordinates:
     return np.asarray((coordinates - (low + high) / 2) / (side or 1.0) + 0.5)
 
 
-@dataclass(frozen=True)
-class Group:
-    """A cluster on the map."""
-
-    id: int
-    name: str
-    size: int
-    text: str = ""
-
-    @property
-    def short(self) -> str:
-        """Number and first words, for the map itself."""
-        words = self.name.split(", ")[:2]
-        line = ", ".join(words)
-        return f"{self.id} {line if len(line) <= 26 else line[:25] + '…'}"
-
-
-@dataclass(frozen=True, eq=False)
-class MapContent:
-    """A map of n texts."""
-
-    title: str
-    summary: str
-    coordinates: Coordinates
-    """(n, 2), from 0 to 1, y downwards."""
-    labels: NDArray[np.int64]
-    """(n,) the id of the group of each; -1: none."""
-    groups: tuple[Group, ...]
-    """In the order of the legend."""
-    texts: Sequence[str]
-    """Shown on hovering; empty strings where there are none."""
-
-    def __post_init__(self) -> None:
-        if not len(self.coordinates) == len(self.labels) == len(self.texts):
-            raise InputError(
-                f"a map needs coordinates, a label and a text for each point: got "
-                f"{len(self.coordinates):,} coordinates, {len(self.labels):,} labels and {len(self.texts):,} texts"
-            )
-
-    def index(self) -> NDArray[np.int64]:
-        """(n,) the position of each text's group in `groups`, -1 for none."""
-        position = {group.id: i for i, group in enumerate(self.groups)}
-        return np.array([position.get(label, -1) for label in self.labels.tolist()], dtype=np.int64)
-
-    def label_position(self, group: int, index: NDArray[np.int64]) -> tuple[float, float]:
-        """Coordinates of the label of a group: those of the member nearest to the median, so never in a gap."""
-        members = self.coordinates[index == group]
-        if not len(members):
-            return -1.0, -1.0
-        x, y = members[((members - np.median(members, axis=0)) ** 2).sum(axis=1).argmin()].tolist()
-        return x, y
-
-
-def thinned(content: MapContent, most: int = MOST) -> MapContent:
-    """At most `most` texts, chosen at random; the summary then mentions it."""
-    count = len(content.coordinates)
-    if count <= most:
-        return content
-    kept = np.sort(np.random.default_rng(0).permutation(count)[:most])
-    return MapContent(
-        content.title,
-        f"{content.summary}. The map shows {most:,} of them, chosen at random",
-        content.coordinates[kept],
-        content.labels[kept],
-        content.groups,
-        [content.texts[i] for i in kept.tolist()],
-    )
-
-
 def color_of(position: int) -> tuple[int, int, int]:
     """Hue (degrees), saturation and lightness (percent) of the group at this position of the legend."""
     hue, saturation, lightness = _HUES[position % len(_HUES)]
@@ -176,27 +107,37 @@ def color_of(position: int) -> tuple[int, int, int]:
     return (hue + 13 * turn) % 360, saturation, lightness + (8 if turn % 2 else 0)
 
 
-def map_page(content: MapContent) -> str:
-    """The whole page. Texts are data in it, never markup."""
-    shown = thinned(content)
-    index = shown.index()
+def map_page(
+    title: str, clusters: Clusters, coordinates: Coordinates, texts: Sequence[str], *, most: int = MOST
+) -> str:
+    """The whole page: the texts at their (n, 2) coordinates. Texts are data in it, never markup.
+
+    Of more than `most` texts it shows that many, chosen at random.
+    """
+    summary, shown = clusters.summary(), np.arange(len(coordinates))
+    if len(shown) > most:
+        shown = np.sort(np.random.default_rng(0).permutation(len(shown))[:most])
+        summary += f". The map shows {most:,} of them, chosen at random"
+    coordinates = coordinates[shown]
+    position = {item.id: i for i, item in enumerate(clusters.items)}
+    index = np.array([position.get(label, -1) for label in clusters.labels[shown].tolist()], dtype=np.int64)
     data = {
-        "x": [round(x, 5) for x in shown.coordinates[:, 0].tolist()],
-        "y": [round(y, 5) for y in shown.coordinates[:, 1].tolist()],
+        "x": [round(x, 5) for x in coordinates[:, 0].tolist()],
+        "y": [round(y, 5) for y in coordinates[:, 1].tolist()],
         "c": index.tolist(),
-        "text": [_short(text) for text in shown.texts],
-        "unassigned": int((content.labels < 0).sum()),
+        "text": [_short(texts[i]) for i in shown.tolist()],
+        "unassigned": clusters.unassigned,
         "clusters": [
             {
-                "id": group.id,
-                "name": _short(group.name),
-                "short": group.short,
-                "size": group.size,
-                "text": _short(group.text),
+                "id": item.id,
+                "name": _short(item.name),
+                "short": f"{item.id} {_short(', '.join(item.name.split(', ')[:2]), _LABEL)}",
+                "size": item.size,
+                "text": _short(item.text or ""),
                 "color": color_of(i),
-                "at": [round(number, 5) for number in shown.label_position(i, index)],
+                "at": _label_position(coordinates[index == i]),
             }
-            for i, group in enumerate(shown.groups)
+            for i, item in enumerate(clusters.items)
         ],
     }
     # Inside a script element only "<" could end it or open a comment.
@@ -204,10 +145,18 @@ def map_page(content: MapContent) -> str:
     page = files("gemel.groups").joinpath("map.html").read_text(encoding="utf-8")
     head, between, rest = page.partition("{{data}}")
     assert between, "map.html has no {{data}}"
-    head = head.replace("{{title}}", escape(shown.title)).replace("{{summary}}", escape(shown.summary))
+    head = head.replace("{{title}}", escape(title)).replace("{{summary}}", escape(summary))
     return head + written + rest
 
 
-def _short(text: str) -> str:
+def _label_position(members: Coordinates) -> list[float]:
+    """Coordinates of the label of a cluster: those of the member nearest to the median, so never in a gap."""
+    if not len(members):
+        return [-1.0, -1.0]
+    nearest = members[((members - np.median(members, axis=0)) ** 2).sum(axis=1).argmin()]
+    return [round(number, 5) for number in nearest.tolist()]
+
+
+def _short(text: str, most: int = _TEXT) -> str:
     line = " ".join(text.split())
-    return line if len(line) <= _TEXT else line[: _TEXT - 1] + "…"
+    return line if len(line) <= most else line[: most - 1] + "…"

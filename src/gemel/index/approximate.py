@@ -87,8 +87,8 @@ def near_recall(found: NDArray[np.int64], truth: NDArray[np.int64]) -> float:
     return float(_hits(found, truth).reshape(len(_MIXED), -1).mean(axis=1).min())
 
 
-def far_recall(found: NDArray[np.int64], truth: NDArray[np.int64]) -> float:
-    """Recall of `RecallQueries.far`."""
+def recall_of(found: NDArray[np.int64], truth: NDArray[np.int64]) -> float:
+    """The part of the true neighbors that is found."""
     return float(_hits(found, truth).mean())
 
 

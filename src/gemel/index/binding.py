@@ -14,14 +14,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from gemel.checkpoint.fingerprint import Fingerprint
+from gemel.encoder.passages import PreparedPassage
+from gemel.encoder.tokenizer import PreparedTexts
 from gemel.errors import InputError, ModelError
 from gemel.index.port import Table
-from gemel.model import Model, PreparedPassage, PreparedTexts, load
+from gemel.model import Model, load
 from gemel.options import EncodeOptions, Precision
 from gemel.types import Vectors
 
@@ -40,12 +42,8 @@ CANARIES = (
 
 _UNIT_TOLERANCE = 1e-6  # of a length of 1: such vectors keep their bits
 
-_IRRELEVANT = {
-    "threads",
-    "memory",
-    "progress",
-    "output",
-}  # options that change no vector, or that an index fixes
+_IRRELEVANT = {"threads", "memory", "progress", "output"}
+"""Options that change no vector, or that an index fixes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,9 +51,14 @@ class IndexState:
     """What an index works with at one moment; replaced as a whole when the index is migrated."""
 
     table: Table
-    encoder: IndexEncoder
+    lazy_encoder: LazyIndexEncoder
     binding: Binding | None
     """None: the index has vectors only and no model."""
+
+    @property
+    def encoder(self) -> IndexEncoder:
+        """Loads the model on first use; an InputError if the index has none."""
+        return self.lazy_encoder.get()
 
     @cached_property
     def dim(self) -> int:
@@ -75,30 +78,8 @@ class EncodedPassages:
     truncated: int
 
 
-class IndexEncoder(Protocol):
-    """What an index needs of a model."""
-
-    def model(self) -> Model | None:
-        """The model itself, loaded on first use; None: the index has none."""
-        ...
-
-    def split(self, texts: Sequence[str]) -> list[list[PreparedPassage]]:
-        """Each text as passages that the model reads whole, tokenized; joined they are the text."""
-        ...
-
-    def encode_passages(self, passages: Sequence[PreparedPassage]) -> EncodedPassages:
-        """The vectors of passages that `split` gave."""
-        ...
-
-    def encode_whole(self, texts: Sequence[str]) -> Vectors:
-        """(n, dim): each text as one document, cut where it is longer than the model reads."""
-        ...
-
-    def encode_queries(self, texts: Sequence[str]) -> Vectors: ...
-
-
-class ModelIndexEncoder:
-    """A loaded model with its options."""
+class IndexEncoder:
+    """A loaded model with the options of an index."""
 
     def __init__(self, model: Model, options: EncodeOptions, passage_tokens: int | None = None) -> None:
         if options.output != "float32":
@@ -106,99 +87,68 @@ class ModelIndexEncoder:
         if passage_tokens is not None and (isinstance(passage_tokens, bool) or passage_tokens < 1):
             raise InputError(f"passage_tokens must be a whole number of at least 1, got {passage_tokens!r}")
         self.options, self.passage_tokens = options, passage_tokens
-        self._model = model
+        self.model = model
         quiet = "truncate" if options.on_long == "warn" else options.on_long  # truncated texts are counted
         self.document_options = model.options_for("document", options, on_long=quiet)
         self.query_options = model.options_for("query", options)
 
     @property
     def dim(self) -> int:
-        return self.options.dim or self._model.dim
+        return self.options.dim or self.model.dim
 
     @cached_property
     def fingerprint(self) -> Fingerprint:
         """Of the document side: what the stored vectors depend on."""
-        return self._model.fingerprint_for(self.document_options)
+        return self.model.fingerprint_for(self.document_options)
 
     @cached_property
     def query_prompt(self) -> str:
-        return self._model.fingerprint_for(self.query_options).prompt
-
-    def model(self) -> Model:
-        return self._model
+        return self.model.fingerprint_for(self.query_options).prompt
 
     def split(self, texts: Sequence[str]) -> list[list[PreparedPassage]]:
+        """Each text as passages that the model reads whole, tokenized; joined they are the text."""
         if self.options.on_long == "chunk":  # the model reads long texts whole, window by window
-            windows = self._model.prepare(texts, self.document_options).windows
+            windows = self.model.prepare(texts, self.document_options).windows
             return [[PreparedPassage(*each)] for each in zip(texts, windows, strict=True)]
-        return self._model.prepare_passages(texts, self.document_options, tokens=self.passage_tokens)
+        return self.model.prepare_passages(texts, self.document_options, tokens=self.passage_tokens)
 
     def encode_passages(self, passages: Sequence[PreparedPassage]) -> EncodedPassages:
+        """The vectors of passages that `split` gave."""
         windows = tuple(passage.windows for passage in passages)
-        vectors = self._model.run(PreparedTexts(windows, self.document_options))
+        vectors = self.model.run(PreparedTexts(windows, self.document_options))
         return EncodedPassages(unit(vectors), sum(window.kept < window.tokens for window in windows))
 
     def encode_whole(self, texts: Sequence[str]) -> Vectors:
         """(n, dim): each text as one document, cut where it is longer than the model reads."""
-        return unit(self._model.encode(texts, self.document_options))
+        return unit(self.model.encode(texts, self.document_options))
 
     def encode_queries(self, texts: Sequence[str]) -> Vectors:
-        return unit(self._model.encode(texts, self.query_options))
+        return unit(self.model.encode(texts, self.query_options))
 
 
 class LazyIndexEncoder:
-    """A model that is loaded at the first text."""
+    """An encoder that is loaded at the first text, by one thread."""
 
-    def __init__(self, load: Callable[[], ModelIndexEncoder]) -> None:
+    def __init__(self, load: Callable[[], IndexEncoder]) -> None:
         self._load = load
-        self._loaded: ModelIndexEncoder | None = None
+        self.loaded: IndexEncoder | None = None
         self._lock = threading.Lock()
 
-    def loaded(self) -> ModelIndexEncoder:
+    @classmethod
+    def of(cls, encoder: IndexEncoder) -> LazyIndexEncoder:
+        """One that is loaded already."""
+        lazy = cls(lambda: encoder)
+        lazy.loaded = encoder
+        return lazy
+
+    def get(self) -> IndexEncoder:
+        """The encoder, or the error of loading it."""
+        if self.loaded is not None:
+            return self.loaded
         with self._lock:
-            if self._loaded is None:
-                self._loaded = self._load()
-            return self._loaded
-
-    def model(self) -> Model:
-        return self.loaded().model()
-
-    def split(self, texts: Sequence[str]) -> list[list[PreparedPassage]]:
-        return self.loaded().split(texts)
-
-    def encode_passages(self, passages: Sequence[PreparedPassage]) -> EncodedPassages:
-        return self.loaded().encode_passages(passages)
-
-    def encode_whole(self, texts: Sequence[str]) -> Vectors:
-        return self.loaded().encode_whole(texts)
-
-    def encode_queries(self, texts: Sequence[str]) -> Vectors:
-        return self.loaded().encode_queries(texts)
-
-
-class NoIndexEncoder:
-    """The encoder of an index that has vectors only: an error that says what to do instead."""
-
-    def __init__(self, location: str) -> None:
-        self._location = location
-
-    def model(self) -> None:
-        return None
-
-    def split(self, texts: Sequence[str]) -> list[list[PreparedPassage]]:
-        raise self._error("add texts with their vectors")
-
-    def encode_passages(self, passages: Sequence[PreparedPassage]) -> EncodedPassages:
-        raise self._error("add texts with their vectors")
-
-    def encode_whole(self, texts: Sequence[str]) -> Vectors:
-        raise self._error("add texts with their vectors")
-
-    def encode_queries(self, texts: Sequence[str]) -> Vectors:
-        raise self._error("search by a vector")
-
-    def _error(self, instead: str) -> InputError:
-        return InputError(f"the index {self._location} has no model, so it cannot encode a text: {instead}")
+            if self.loaded is None:
+                self.loaded = self._load()
+            return self.loaded
 
 
 def unit(vectors: Vectors) -> Vectors:
@@ -237,17 +187,11 @@ class Binding:
     def to_json(self) -> dict[str, Any]:
         """What `from_json` reads."""
         options = {name: value for name, value in asdict(self.options).items() if name not in _IRRELEVANT}
-        return {
-            "model": self.model,
-            "folder": self.folder,
-            "stamp": self.stamp,
+        return vars(self) | {
             "fingerprint": self.fingerprint.to_json(),
-            "query_prompt": self.query_prompt,
             "options": options,
-            "passage_tokens": self.passage_tokens,
             "canary_texts": list(self.canary_texts),
             "canaries": base64.b64encode(self.canaries.astype("<f4").tobytes()).decode("ascii"),
-            "gemel": self.gemel,
         }
 
     @classmethod
@@ -259,24 +203,22 @@ class Binding:
             raise ModelError(
                 f"the index does not say which model made it: its header has no {', '.join(missing)}"
             )
-        values = {name: content[name] for name in names}
         fingerprint = Fingerprint.from_json(content["fingerprint"])
-        names_of_options = {field.name for field in fields(EncodeOptions)}
-        values["fingerprint"] = fingerprint
-        values["options"] = EncodeOptions(
-            **{k: v for k, v in content["options"].items() if k in names_of_options}
-        )
-        values["canaries"] = np.frombuffer(base64.b64decode(content["canaries"]), "<f4").reshape(
-            -1, fingerprint.dim
-        )
+        known = {field.name for field in fields(EncodeOptions)}
+        canaries = np.frombuffer(base64.b64decode(content["canaries"]), "<f4")
+        values = {name: content[name] for name in names} | {
+            "fingerprint": fingerprint,
+            "options": EncodeOptions(**{k: v for k, v in content["options"].items() if k in known}),
+            "canaries": canaries.reshape(-1, fingerprint.dim),
+        }
         return cls(**values)
 
 
-def bind(encoder: ModelIndexEncoder) -> Binding:
+def bind(encoder: IndexEncoder) -> Binding:
     """The binding of a new index: encodes the canaries."""
     from importlib.metadata import version
 
-    model = encoder.model()
+    model = encoder.model
     return Binding(
         model=model.name,
         folder=str(model.checkpoint.folder.resolve()),
@@ -291,9 +233,9 @@ def bind(encoder: ModelIndexEncoder) -> Binding:
     )
 
 
-def differences(binding: Binding, encoder: ModelIndexEncoder) -> list[str]:
+def differences(binding: Binding, encoder: IndexEncoder) -> list[str]:
     """One line for each setting that would make other vectors than the index has."""
-    model = encoder.model()
+    model = encoder.model
     if "weights_hash" not in vars(model) and binding.stamp == stamp_of(model):
         # The files are those that were hashed when the index was made: 0.1 s to 2 s saved at every opening.
         vars(model)["weights_hash"] = binding.fingerprint.weights
@@ -307,12 +249,12 @@ def differences(binding: Binding, encoder: ModelIndexEncoder) -> list[str]:
     ]
 
 
-def check_binding(binding: Binding, encoder: ModelIndexEncoder, location: str) -> None:
+def check_binding(binding: Binding, encoder: IndexEncoder, location: str) -> None:
     """A ModelError that names both sides and each difference, if there is one."""
     different = differences(binding, encoder)
     if not different:
         return
-    name = encoder.model().name
+    name = encoder.model.name
     given = f"{name!r} with other weights or settings" if name == binding.model else repr(name)
     raise ModelError(
         f"the index {location} was made by {binding.model!r}, but was opened with {given}: {'; '.join(different)}. "

@@ -16,7 +16,7 @@ from gemel.index.port import LISTS, FieldType, FieldValue
 
 TYPES: tuple[FieldType, ...] = get_args(FieldType)
 
-_KINDS: dict[type, FieldType] = {
+KINDS: dict[type, FieldType] = {
     bool: "bool",
     int: "int",
     float: "float",
@@ -29,9 +29,9 @@ _NAME = re.compile(r"[^\W\d][\w -]*")
 
 _RESERVED = {"id", "and", "or", "not"}  # words of a condition
 
-_LONGEST = 60  # bytes of a name; a server cuts longer ones
+_LONGEST = 60  # bytes of a name; PostgreSQL cuts those of columns at 63, and two are a prefix
 
-_INT = 2**63
+INT_LIMIT = 2**63
 
 _MOST_VALUES = 10_000  # in a list
 
@@ -111,13 +111,13 @@ def checked_value(name: str, value: Any, kind: FieldType) -> FieldValue:  # noqa
         return float(plain)
     if kind in ("date", "datetime"):
         return checked_time(name, plain, kind)
-    if _KINDS.get(type(plain)) != kind:
+    if KINDS.get(type(plain)) != kind:
         raise InputError(f"{name} is {_short(plain)} ({type(plain).__name__}), but the field is {kind}")
     if isinstance(plain, str):
         check_characters(name, plain)
     elif isinstance(plain, float) and not math.isfinite(plain):
         raise InputError(f"{name} is {plain!r}: a float field takes finite numbers, or None for no value")
-    elif kind == "int" and not -_INT <= plain < _INT:
+    elif kind == "int" and not -INT_LIMIT <= plain < INT_LIMIT:
         raise InputError(f"{name} is {plain!r}: an int field takes 64 bits")
     return plain  # type: ignore[no-any-return]
 
@@ -172,6 +172,15 @@ def check_characters(name: str, text: str) -> None:
             raise InputError(str(error).replace("texts[0]", name, 1)) from None
 
 
+def in_utc(values: list[Any], kind: FieldType) -> list[FieldValue]:
+    """Values as they were written: a store gives times another zone, or the same one of another class."""
+    if kind == "datetime":
+        return [None if each is None else each.astimezone(UTC) for each in values]
+    if kind == "datetimes":
+        return [None if each is None else [inner.astimezone(UTC) for inner in each] for each in values]
+    return values
+
+
 def plain_value(value: Any) -> Any:  # noqa: ANN401 - any value may come in
     """numpy's scalars and arrays, and pandas' times, as Python's; their missing times as None."""
     if isinstance(value, np.datetime64):
@@ -191,11 +200,11 @@ def plain_value(value: Any) -> Any:  # noqa: ANN401 - any value may come in
 def _kind(name: str, value: object) -> str:
     """The type of the field that would hold the value; `_EMPTY` for a list of nothing."""
     if isinstance(value, list | tuple):
-        kinds = {_KINDS.get(type(plain_value(each))) for each in value if each is not None}
+        kinds = {KINDS.get(type(plain_value(each))) for each in value if each is not None}
         if None not in kinds:
             return _EMPTY if not kinds else _one(name, {f"{kind}s" for kind in kinds})
-    elif type(value) in _KINDS:
-        return _KINDS[type(value)]
+    elif type(value) in KINDS:
+        return KINDS[type(value)]
     raise InputError(
         f"field {name!r} has a value of type {type(value).__name__}: {_short(value)}. Fields take str, int, float, "
         "bool, date, datetime, lists of these, or None"
@@ -203,7 +212,11 @@ def _kind(name: str, value: object) -> str:
 
 
 def _short(value: object) -> str:
-    shown = repr(value)
+    return shortened(repr(value))
+
+
+def shortened(shown: str) -> str:
+    """For a message."""
     return shown if len(shown) <= 60 else f"{shown[:57]}..."
 
 

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
-from functools import partial
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -16,31 +15,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from gemel.errors import InputError, WorkError
-from gemel.index.binding import IndexState, ModelIndexEncoder, unit
+from gemel.index.binding import IndexState, unit
 from gemel.index.fields import check_fields, check_name
-from gemel.index.ingest import (
-    Checker,
-    Existing,
-    FieldsGiven,
-    Incoming,
-    WriteResult,
-    check_add,
-    check_lists,
-    checker_for,
-    error_after,
-    write_batch,
-)
+from gemel.index.ingest import Existing, FieldsGiven, Incoming, WriteResult, add_documents
 from gemel.index.port import Count, FieldType, FieldValue, Store, TableStats, documents_in
-from gemel.index.query import (
-    Answer,
-    Hit,
-    SearchQuery,
-    answer,
-    checked_ids,
-    one_query,
-    query_texts,
-    query_vectors,
-)
+from gemel.index.query import Answer, Hit, SearchQuery, answer, checked_ids, one_query, query_texts
 from gemel.index.where import Condition
 from gemel.index.where_parse import parse_where
 from gemel.model import Model
@@ -94,7 +73,8 @@ class Index:
     @property
     def model(self) -> Model | None:
         """The model that encodes for it, loaded on first use; None: the index has vectors only."""
-        return self._open().encoder.model()
+        state = self._open()
+        return None if state.binding is None else state.encoder.model
 
     @property
     def encode_options(self) -> EncodeOptions | None:
@@ -131,21 +111,8 @@ class Index:
         """
         self._writable()
         incoming = Incoming(texts, ids, vectors, fields)
-        check_add(existing, block)
-        if incoming.sized:
-            self._run(lambda state: check_lists(state, incoming, existing, block))
-        checker: Checker | None = None
-        total, line = WriteResult(0, 0, 0, 0), Progress(incoming.total, "documents", shown=progress)
-        for raw in incoming.blocks(block):
-            try:
-                checker = checker or self._run(partial(checker_for, incoming=incoming, blocks=[raw]))
-                batch = checker.check(incoming, raw)
-                total += self._run(partial(write_batch, batch=batch, types=checker.types, existing=existing))
-            except InputError as error:
-                raise error_after(error, total) from error
-            line.add(len(batch))
-        line.close()
-        return total
+        line = Progress(incoming.total, "documents", shown=progress)
+        return add_documents(self._run, incoming, existing, block, line)
 
     def upsert(self, texts: Iterable[str] | None = None, **given: Any) -> WriteResult:
         """`add` with existing="replace": new documents are added, changed ones replaced, others left alone."""
@@ -230,9 +197,8 @@ class Index:
             recall=recall,
         )
         texts = query_texts(queries)
-        if texts is None:
-            return self._run(lambda state: answer(state, None, query_vectors(state, queries), question))
-        return self._run(lambda state: answer(state, texts, None, question)) if texts else []
+        vectors = queries if texts is None else None
+        return [] if texts == [] else self._run(lambda state: answer(state, texts, vectors, question))
 
     def get(self, ids: Iterable[str | int]) -> list[IndexDocument]:
         """The documents of these ids, in their order; ids that are not stored are left out."""
@@ -255,10 +221,8 @@ class Index:
 
     def query_options_for(self, model: Model) -> EncodeOptions | None:
         """The options under which this model object encodes a query for the index; None: it is not the index's."""
-        encoder = self._open().encoder
-        if isinstance(encoder, ModelIndexEncoder) and encoder.model() is model:
-            return encoder.query_options
-        return None
+        encoder = self._open().lazy_encoder.loaded
+        return encoder.query_options if encoder is not None and encoder.model is model else None
 
     def passage_vectors(self, hits: Sequence[Hit]) -> list[Vectors | None]:
         """(dim,) of the passage of each hit; None where it was deleted since."""
@@ -424,7 +388,7 @@ class IndexStats(TableStats):
 def _stats(state: IndexState, location: str) -> IndexStats:
     stats, header, binding = state.table.stats(), state.table.header, state.binding
     return IndexStats(
-        **{each.name: getattr(stats, each.name) for each in fields(TableStats)},
+        **vars(stats),
         location=location,
         model=None if binding is None else binding.model,
         fingerprint=None if binding is None else binding.fingerprint.digest,

@@ -7,22 +7,26 @@ is tokenized once: `IndexEncoder.split` gives passages with their tokens, and th
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import astuple, dataclass
+from functools import partial
 from itertools import islice
 from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from gemel.encoder.passages import PreparedPassage
 from gemel.errors import InputError
 from gemel.index.binding import IndexEncoder, IndexState, unit
 from gemel.index.fields import check_characters, check_name, checked_value, infer, unknown_field
 from gemel.index.port import FieldType, FieldValue, PassageRows, digest_of, documents_in
-from gemel.model import PreparedPassage
+from gemel.terminal import Progress
 from gemel.types import Vectors
 
 Existing: TypeAlias = Literal["error", "replace", "skip"]
+
+Runner: TypeAlias = Callable[[Callable[[IndexState], Any]], Any]
 
 FieldsGiven: TypeAlias = Mapping[str, Iterable[Any]] | Iterable[Mapping[str, Any]]
 
@@ -57,13 +61,7 @@ class WriteResult:
         return ", ".join(parts)
 
     def __add__(self, other: WriteResult) -> WriteResult:
-        return WriteResult(
-            added=self.added + other.added,
-            replaced=self.replaced + other.replaced,
-            unchanged=self.unchanged + other.unchanged,
-            encoded=self.encoded + other.encoded,
-            truncated=self.truncated + other.truncated,
-        )
+        return WriteResult(*map(sum, zip(astuple(self), astuple(other), strict=True)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -254,28 +252,44 @@ def _what(value: object) -> str:
     return "None" if value is None else f"of type {type(value).__name__}"
 
 
-def check_add(existing: Existing, block: int) -> None:
-    """InputError for arguments that `add` does not take."""
+def add_documents(
+    run: Runner, incoming: Incoming, existing: Existing, block: int, line: Progress
+) -> WriteResult:
+    """Check and store the documents, one commit per block; `run` calls a function with the state of the index."""
     if existing not in get_args(Existing):
         raise InputError(f"existing must be one of {', '.join(get_args(Existing))}, got {existing!r}")
     if isinstance(block, bool) or block < 1:
         raise InputError(f"block must be at least 1, got {block}")
+    if incoming.sized:
+        run(lambda state: _check_lists(state, incoming, existing, block))
+    checker: Checker | None = None
+    total = WriteResult(0, 0, 0, 0)
+    for raw in incoming.blocks(block):
+        try:
+            checker = checker or run(partial(_checker_for, incoming=incoming, blocks=[raw]))
+            batch = checker.check(incoming, raw)
+            total += run(partial(write_batch, batch=batch, types=checker.types, existing=existing))
+        except InputError as error:
+            if not (count := total.added + total.replaced):
+                raise
+            raise InputError(f"{error} (the {count:,} documents before this block were written)") from error
+        line.add(len(batch))
+    line.close()
+    return total
 
 
-def check_lists(state: IndexState, incoming: Incoming, existing: Existing, block: int) -> None:
+def _check_lists(state: IndexState, incoming: Incoming, existing: Existing, block: int) -> None:
     """Check all documents before any is written: a bad entry at the end changes nothing. Then add new columns."""
-    checker = checker_for(state, incoming, incoming.blocks(block))
+    checker = _checker_for(state, incoming, incoming.blocks(block))
     for raw in incoming.blocks(block):
         batch = checker.check(incoming, raw)
-        stored = state.table.digests(batch.ids) if existing == "error" else {}
-        for id_ in batch.ids:
-            if id_ in stored:
-                raise _stored_already(id_)
+        if existing == "error":
+            _refuse_stored(batch.ids, state.table.digests(batch.ids))
     if checker.types.keys() - state.table.header.fields.keys():
         state.table.add_fields(checker.types)
 
 
-def checker_for(state: IndexState, incoming: Incoming, blocks: Iterable[dict[str, Any]]) -> Checker:
+def _checker_for(state: IndexState, incoming: Incoming, blocks: Iterable[dict[str, Any]]) -> Checker:
     """A checker for the fields of the index; the first documents of an empty index may bring new ones."""
     header = state.table.header
     types = dict(header.fields)
@@ -284,6 +298,15 @@ def checker_for(state: IndexState, incoming: Incoming, blocks: Iterable[dict[str
         for name in types:
             check_name(name, types)
     return Checker(header.dim, types)
+
+
+def _refuse_stored(ids: Sequence[str], stored: Mapping[str, str]) -> None:
+    for id_ in ids:
+        if id_ in stored:
+            raise InputError(
+                f"the id {id_!r} is in the index already. Use existing='replace' (or upsert) to change it, 'skip' to "
+                "keep it"
+            )
 
 
 def write_batch(
@@ -295,8 +318,8 @@ def write_batch(
     digests = _digests(state, batch)
     for left in reversed(range(_TRIES)):
         stored = state.table.digests(batch.ids)
-        if stored and existing == "error":
-            raise _stored_already(next(id_ for id_ in batch.ids if id_ in stored))
+        if existing == "error":
+            _refuse_stored(batch.ids, stored)
         chosen = [
             n
             for n, id_ in enumerate(batch.ids)
@@ -304,13 +327,13 @@ def write_batch(
         ]
         if not chosen:
             return WriteResult(0, 0, len(batch), 0)
-        replaced = [batch.ids[n] for n in chosen if batch.ids[n] in stored]
-        reusable = _stored_vectors(state, replaced)
-        ready = prepare(state, _pick(batch, chosen), [digests[n] for n in chosen], reusable)
+        picked = _pick(batch, chosen)
+        replaced = [id_ for id_ in picked.ids if id_ in stored]
+        ready = prepare(state, picked, [digests[n] for n in chosen], _stored_vectors(state, replaced))
         try:
             state.table.write(ready.rows, replace=existing == "replace")
         except InputError:
-            if existing == "skip" and left and state.table.digests([batch.ids[n] for n in chosen]):
+            if existing == "skip" and left and state.table.digests(picked.ids):
                 continue
             raise
         return WriteResult(
@@ -321,18 +344,6 @@ def write_batch(
             truncated=ready.truncated,
         )
     raise AssertionError("the last try returns or raises")
-
-
-def error_after(error: InputError, written: WriteResult) -> InputError:
-    """The error of a later block, with how many documents the blocks before it stored."""
-    count = written.added + written.replaced
-    return InputError(f"{error} (the {count:,} documents before this block were written)") if count else error
-
-
-def _stored_already(id_: str) -> InputError:
-    return InputError(
-        f"the id {id_!r} is in the index already. Use existing='replace' (or upsert) to change it, 'skip' to keep it"
-    )
 
 
 def _digests(state: IndexState, batch: IncomingBatch) -> list[str]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -16,12 +17,14 @@ from gemel.index.fields import new_fields
 from gemel.index.port import (
     AlreadyThere,
     Count,
+    DocumentPassages,
     FieldType,
-    FieldValue,
     Header,
     PassageRows,
     Passages,
     TableStats,
+    documents_in,
+    rows_of,
 )
 from gemel.index.where import Condition, matches
 from gemel.types import Vectors
@@ -30,21 +33,11 @@ from gemel.vectors.search import search
 
 
 @dataclass(frozen=True, eq=False)
-class _Document:
-    """One id: its passages in order."""
-
-    text: tuple[str, ...]
-    digest: str
-    vector: Vectors
-    fields: tuple[FieldValue, ...]
-
-
-@dataclass(frozen=True, eq=False)
 class _Version:
     """All documents at one moment; never changed, so whoever reads it needs no lock."""
 
     header: Header
-    documents: Mapping[str, _Document] = field(default_factory=dict)
+    documents: Mapping[str, DocumentPassages] = field(default_factory=dict)
     number: int = 0
 
     @cached_property
@@ -56,29 +49,16 @@ class _Version:
     def words(self) -> BM25Index:
         return BM25Index(self.rows.text, rules=self.header.words)
 
-    def rows_of(self, ids: Sequence[str]) -> PassageRows:
-        found = [(each, self.documents[each]) for each in ids if each in self.documents]
-        owners = [document for _, document in found for _ in document.text]
-        parts = [np.arange(len(document.text), dtype=np.int32) for _, document in found]
-        vectors = [document.vector for _, document in found]
-        return PassageRows(
-            id=[each for each, document in found for _ in document.text],
-            part=np.concatenate(parts) if parts else np.empty(0, np.int32),
-            text=[text for _, document in found for text in document.text],
-            digest=[document.digest for document in owners],
-            vector=np.concatenate(vectors) if vectors else np.empty((0, self.header.dim), np.float32),
-            fields={
-                name: [document.fields[n] for document in owners] for n, name in enumerate(self.header.fields)
-            },
-        )
+    def rows_of(self, ids: Iterable[str]) -> PassageRows:
+        return rows_of([self.documents[each] for each in ids if each in self.documents], self.header)
 
     def meeting(self, where: Condition) -> list[str]:
         """The documents of which the condition is true."""
-        names = ["id", *self.header.fields]
+        nulls = dict.fromkeys(self.header.fields)
         return [
             each
             for each, document in self.documents.items()
-            if matches(where, dict(zip(names, (each, *document.fields), strict=True)))
+            if matches(where, {**nulls, **document.fields, "id": each})
         ]
 
     def mask(self, where: Condition | None) -> NDArray[np.bool_] | None:
@@ -107,7 +87,7 @@ class MemoryTable:
         self, header: Header, guard: Callable[[], AbstractContextManager[None]] = nullcontext
     ) -> None:
         """`guard`: a context around every write; it raises if the table was replaced."""
-        self._now = _Version(replace(header, fields=dict(header.fields)))
+        self._now = _Version(dataclasses.replace(header, fields=dict(header.fields)))
         self._guard = guard
         self._writing = threading.Lock()
 
@@ -125,14 +105,8 @@ class MemoryTable:
             new = new_fields(header.fields, fields)
             if not new:
                 return
-            nulls = (None,) * len(new)
-            documents = {
-                each: replace(document, fields=(*document.fields, *nulls))
-                for each, document in self._now.documents.items()
-            }
-            self._now = _Version(
-                replace(header, fields={**header.fields, **new}), documents, self._now.number + 1
-            )
+            header = dataclasses.replace(header, fields={**header.fields, **new})
+            self._now = _Version(header, self._now.documents, self._now.number + 1)
 
     def digests(self, ids: Sequence[str]) -> dict[str, str]:
         now = self._now.documents
@@ -140,7 +114,11 @@ class MemoryTable:
 
     def write(self, rows: PassageRows, *, replace: bool) -> None:
         with self._guard(), self._writing:
-            written = _documents(rows, self._now.header)
+            # Copied, so that the caller's array may change.
+            written = {
+                each.id: dataclasses.replace(each, vectors=np.array(each.vectors, dtype=np.float32))
+                for each in documents_in(rows)
+            }
             there = [each for each in written if each in self._now.documents]
             if there and not replace:
                 raise InputError(f"{there[0]!r} is there already. Use existing='replace' or 'skip'")
@@ -155,12 +133,12 @@ class MemoryTable:
             return self._without(self._now.meeting(where))
 
     def get(self, ids: Sequence[str]) -> PassageRows:
-        return self._now.rows_of(list(dict.fromkeys(ids)))
+        return self._now.rows_of(dict.fromkeys(ids))
 
     def count(self, where: Condition | None = None) -> Count:
         now = self._now
         inside = list(now.documents) if where is None else now.meeting(where)
-        return Count(len(inside), sum(len(now.documents[each].text) for each in inside))
+        return Count(len(inside), sum(len(now.documents[each].parts) for each in inside))
 
     def nearest(
         self,
@@ -189,7 +167,7 @@ class MemoryTable:
         for each in sorted(now.documents):
             if after is not None and each <= after:
                 continue
-            size = len(now.documents[each].text)
+            size = len(now.documents[each].parts)
             if waiting and passages + size > block:
                 yield now.rows_of(waiting)
                 waiting, passages = [], 0
@@ -226,26 +204,8 @@ class MemoryTable:
             self._commit({k: v for k, v in self._now.documents.items() if k not in gone})
         return len(gone)
 
-    def _commit(self, documents: Mapping[str, _Document]) -> None:
+    def _commit(self, documents: Mapping[str, DocumentPassages]) -> None:
         self._now = _Version(self._now.header, documents, self._now.number + 1)
-
-
-def _documents(rows: PassageRows, header: Header) -> dict[str, _Document]:
-    """The rows document by document; copies, so that the caller's arrays may change."""
-    starts = np.flatnonzero(np.asarray(rows.part) == 0)
-    ends = np.append(starts, len(rows))[1:]
-    return {
-        rows.id[start]: _Document(
-            text=tuple(rows.text[start:end]),
-            digest=rows.digest[start],
-            vector=np.array(rows.vector[start:end], dtype=np.float32),
-            fields=tuple(rows.fields[name][start] for name in header.fields),
-        )
-        for start, end in zip(starts.tolist(), ends.tolist(), strict=True)
-    }
-
-
-_FIRST = "no index is in this memory yet. Create one first"
 
 
 class MemoryStore:
@@ -263,7 +223,7 @@ class MemoryStore:
 
     def open(self) -> MemoryTable:
         if self._current is None:
-            raise InputError(_FIRST)
+            raise InputError("no index is in this memory yet. Create one first")
         return self._current
 
     def create(self, header: Header) -> MemoryTable:

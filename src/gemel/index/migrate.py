@@ -15,7 +15,15 @@ from time import perf_counter
 from typing import Any
 
 from gemel.errors import InputError
-from gemel.index.binding import IndexState, ModelIndexEncoder, bind, differences, load_for, made_by
+from gemel.index.binding import (
+    IndexEncoder,
+    IndexState,
+    LazyIndexEncoder,
+    bind,
+    differences,
+    load_for,
+    made_by,
+)
 from gemel.index.ingest import IncomingBatch, prepare
 from gemel.index.port import DocumentPassages, Header, Store, digest_of, documents_in, rows_of
 from gemel.model import Model, load
@@ -74,7 +82,7 @@ class Target:
     precision: Precision | None = None
     passage_tokens: int | None = None
 
-    def encoder(self, location: str, old: IndexState) -> ModelIndexEncoder:
+    def encoder(self, location: str, old: IndexState) -> IndexEncoder:
         """The loaded model with its settings, checked."""
         if old.binding is None:
             raise InputError(f"the index {location} has vectors only: there is no text to encode again")
@@ -88,7 +96,7 @@ class Target:
                 f"{model.dim}. Give a dim (--dim) of at most that"
             )
         tokens = old.binding.passage_tokens if self.passage_tokens is None else self.passage_tokens
-        encoder = ModelIndexEncoder(model, options, tokens)
+        encoder = IndexEncoder(model, options, tokens)
         encoder.split([""])  # an error if the model cannot read such passages, before a table is begun
         return encoder
 
@@ -110,11 +118,9 @@ class _Pass:
 class Migration:
     """One migration: `copy`, then `switch` inside `Store.writing`, then `result`. Nothing to do unless `needed`."""
 
-    def __init__(
-        self, store: Store, old: IndexState, new: IndexState | None, *, encode: bool, progress: bool
-    ) -> None:
-        """`new`: with the next table; None: the index is as wanted already. `encode` False: vectors are copied."""
-        self._store, self._old, self._new = store, old, new
+    def __init__(self, store: Store, old: IndexState, *, encode: bool, progress: bool) -> None:
+        """`encode` False: vectors are copied."""
+        self._store, self._old, self._new = store, old, old
         self._encode, self._progress = encode, progress
         self._started = perf_counter()
         self._passes: list[_Pass] = []
@@ -122,36 +128,33 @@ class Migration:
     @classmethod
     def to_model(cls, store: Store, old: IndexState, target: Target, *, progress: bool) -> Migration:
         """Every document encoded again by the model of the target."""
-        started = perf_counter()
+        migration = cls(store, old, encode=True, progress=progress)
         encoder = target.encoder(store.name, old)
         assert old.binding is not None, "without one there is no encoder for the target"
-        new = None
         if differences(old.binding, encoder):
             binding, before = bind(encoder), old.table.header
             words = WordRules(stemming=before.words.stemming)
             header = Header(encoder.dim, before.fields, binding.to_json(), words=words)
-            new = IndexState(store.begin(header), encoder, binding)
-        migration = cls(store, old, new, encode=True, progress=progress)
-        migration._started = started
+            migration._new = IndexState(store.begin(header), LazyIndexEncoder.of(encoder), binding)
         return migration
 
     @classmethod
     def to_words(cls, store: Store, old: IndexState, rules: WordRules, *, progress: bool) -> Migration:
         """The same documents with the same vectors, divided into words by `rules`."""
-        before, new = old.table.header, None
+        migration = cls(store, old, encode=False, progress=progress)
+        before = old.table.header
         if before.words != rules:
             header = Header(before.dim, before.fields, before.bound, words=rules)
-            new = replace(old, table=store.begin(header))
-        return cls(store, old, new, encode=False, progress=progress)
+            migration._new = replace(old, table=store.begin(header))
+        return migration
 
     @property
     def needed(self) -> bool:
         """False: the index is as wanted already, perhaps by an earlier run."""
-        return self._new is not None
+        return self._new is not self._old
 
     def copy(self) -> None:
         """Fill the next table until few documents are left."""
-        assert self._new is not None
         self._passes = [self._pass(progress=self._progress)]
         while self._passes[-1].changed > _FEW and len(self._passes) < _PASSES:
             self._passes.append(self._pass())
@@ -159,7 +162,6 @@ class Migration:
 
     def switch(self) -> IndexState:
         """Copy the last documents, then make the next table the current one; the new state."""
-        assert self._new is not None
         self._passes.append(self._pass())
         self._new = replace(self._new, table=self._store.switch())
         return self._new
@@ -171,9 +173,8 @@ class Migration:
 
     def result(self) -> MigrateResult:
         """What was done, for the caller of `migrate`."""
-        state = self._new or self._old
-        count = state.table.count()
-        assert self._old.binding is not None and state.binding is not None
+        count = self._new.table.count()
+        assert self._old.binding is not None and self._new.binding is not None
         return MigrateResult(
             documents=count.documents,
             passages=count.passages,
@@ -182,24 +183,23 @@ class Migration:
             caught_up=sum(each.changed for each in self._passes[1:]),
             seconds=perf_counter() - self._started,
             before=self._old.binding.model,
-            after=state.binding.model,
+            after=self._new.binding.model,
         )
 
     def _pass(self, *, progress: bool = False) -> _Pass:
         """Make the next table equal to the current one as it is now."""
-        assert self._new is not None
         old, new = self._old.table, self._new.table
         new.add_fields(old.header.fields)
-        columns = list(new.header.fields)
+        header = new.header
         line = Progress(old.count().documents, "documents", shown=progress)
         seen: set[str] = set()
         kept = changed = encoded = 0
         documents = (document for rows in old.scan() for document in documents_in(rows))
         while block := list(islice(documents, _BLOCK)):
             seen.update(document.id for document in block)
-            if not block[-1].fields.keys() <= set(columns):  # a field was added since this pass began
+            if not block[-1].fields.keys() <= header.fields.keys():  # a field was added since this pass began
                 new.add_fields(old.header.fields)
-                columns = list(new.header.fields)
+                header = new.header
             digests = [self._digest(document) for document in block]
             copied = new.digests([document.id for document in block])
             missing = [n for n, each in enumerate(block) if copied.get(each.id) != digests[n]]
@@ -207,7 +207,7 @@ class Migration:
             if chosen and self._encode:
                 encoded += self._write_encoded(chosen, [digests[n] for n in missing])
             elif chosen:
-                new.write(rows_of(chosen, columns), replace=True)
+                new.write(rows_of(chosen, header), replace=True)
             kept, changed = kept + len(block) - len(missing), changed + len(missing)
             line.add(len(block))
         line.close()
@@ -217,12 +217,10 @@ class Migration:
         """What the next table should have for the document."""
         if not self._encode:
             return document.digest
-        assert self._new is not None
         return digest_of(document.text, document.fields, self._new.passage_tokens)
 
     def _write_encoded(self, documents: Sequence[DocumentPassages], digests: Sequence[str]) -> int:
         """Passages that were encoded."""
-        assert self._new is not None
         self._check_texts(documents)
         batch = IncomingBatch(
             ids=[each.id for each in documents],
@@ -246,7 +244,6 @@ class Migration:
 
     def _delete_others(self, seen: set[str]) -> int:
         """Delete documents of the next table that the current one no longer has; how many."""
-        assert self._new is not None
         table = self._new.table
         if table.count().documents == len(seen):
             return 0

@@ -13,8 +13,6 @@ from gemel.index.binding import (
     IndexEncoder,
     IndexState,
     LazyIndexEncoder,
-    ModelIndexEncoder,
-    NoIndexEncoder,
     bind,
     check_binding,
     load_for,
@@ -126,31 +124,26 @@ def _create_or_open(
 
 
 def _create(store: Store, requested: _Requested, fields: Mapping[str, FieldType] | None) -> IndexState:
+    from importlib.metadata import version
+
     declared, words = check_fields(fields or {}), WordRules(stemming=requested.stemming)
     if requested.model is None:
         if requested.dim is None:
             raise InputError(f"no index at {store.name}. To make one, give a model, or dim for vectors only")
         EncodeOptions(dim=requested.dim)  # the same rule, in the same words
-        header = Header(requested.dim, declared, _no_binding(), words=words)
-        return IndexState(store.create(header), NoIndexEncoder(store.name), None)
+        header = Header(requested.dim, declared, {"model": None, "gemel": version("gemel")}, words=words)
+        return IndexState(store.create(header), _no_encoder(store), None)
     model = requested.model if isinstance(requested.model, Model) else load(requested.model)
-    encoder = ModelIndexEncoder(model, requested.settings(EncodeOptions()), requested.passage_tokens)
+    encoder = IndexEncoder(model, requested.settings(EncodeOptions()), requested.passage_tokens)
     binding = bind(encoder)
     header = Header(encoder.dim, declared, binding.to_json(), words=words)
-    return IndexState(store.create(header), encoder, binding)
-
-
-def _no_binding() -> dict[str, str | None]:
-    from importlib.metadata import version
-
-    return {"model": None, "gemel": version("gemel")}
+    return IndexState(store.create(header), LazyIndexEncoder.of(encoder), binding)
 
 
 def _open(store: Store, requested: _Requested, fields: Mapping[str, FieldType] | None) -> IndexState:
     table = store.open()
     try:
-        _check_declared(store, table.header.fields, check_fields(fields or {}))
-        _check_stemming(store, table.header.words.stemming, requested.stemming)
+        _check_same(store, table.header, check_fields(fields or {}), requested.stemming)
         binding = binding_of(table)
         if requested.model is None and requested.dim not in (None, table.header.dim):
             raise InputError(
@@ -162,19 +155,18 @@ def _open(store: Store, requested: _Requested, fields: Mapping[str, FieldType] |
         raise
 
 
-def _check_declared(store: Store, stored: Mapping[str, FieldType], declared: Mapping[str, FieldType]) -> None:
-    for name, kind in declared.items():
-        if name not in stored:
-            raise unknown_field(name, stored)
-        if stored[name] != kind:
-            raise InputError(f"field {name!r} is {stored[name]} in the index {store.name}, not {kind}")
-
-
-def _check_stemming(store: Store, stored: str | None, requested: str | None) -> None:
-    if requested is not None and requested != stored:
+def _check_same(store: Store, header: Header, fields: Mapping[str, FieldType], stemming: str | None) -> None:
+    """InputError if fields or stemming of the index are not as the caller declares them."""
+    for name, kind in fields.items():
+        if name not in header.fields:
+            raise unknown_field(name, header.fields)
+        if header.fields[name] != kind:
+            raise InputError(f"field {name!r} is {header.fields[name]} in the index {store.name}, not {kind}")
+    stored = header.words.stemming
+    if stemming not in (None, stored):
         raise InputError(
             f"the index {store.name} was made {f'with stemming {stored!r}' if stored else 'without stemming'}, not "
-            f"with {requested!r}. Open it without stemming, or change it: index.rebuild_words(stemming={requested!r})"
+            f"with {stemming!r}. Open it without stemming, or change it: index.rebuild_words(stemming={stemming!r})"
         )
 
 
@@ -184,27 +176,37 @@ def binding_of(table: Table) -> Binding | None:
     return None if bound.get("model", "") is None else Binding.from_json(bound)
 
 
-def _encoder(store: Store, binding: Binding | None, requested: _Requested) -> IndexEncoder:
+def _encoder(store: Store, binding: Binding | None, requested: _Requested) -> LazyIndexEncoder:
     if binding is None:
         if requested.model is not None:
             raise ModelError(f"the index {store.name} has vectors only and no model. Open it without one")
-        return NoIndexEncoder(store.name)
+        return _no_encoder(store)
     recorded = binding
 
-    def fitting(model: Model) -> ModelIndexEncoder:
+    def fitting(model: Model) -> IndexEncoder:
         tokens = recorded.passage_tokens if requested.passage_tokens is None else requested.passage_tokens
-        encoder = ModelIndexEncoder(model, requested.settings(recorded.options), tokens)
+        encoder = IndexEncoder(model, requested.settings(recorded.options), tokens)
         check_binding(recorded, encoder, store.name)
         return encoder
 
     given = requested.model
     if isinstance(given, Model):
-        return fitting(given)
+        return LazyIndexEncoder.of(fitting(given))
     if given is None:
         return LazyIndexEncoder(lambda: fitting(recorded_model(recorded, store.name)))
     if made_by(recorded, given):
         return LazyIndexEncoder(lambda: fitting(load_for(recorded, given, pooling=True)))
-    return fitting(load_for(recorded, given, pooling=False))
+    return LazyIndexEncoder.of(fitting(load_for(recorded, given, pooling=False)))
+
+
+def _no_encoder(store: Store) -> LazyIndexEncoder:
+    def load() -> IndexEncoder:
+        raise InputError(
+            f"the index {store.name} has no model, so it cannot encode a text: search by a vector, and add texts with "
+            "their vectors"
+        )
+
+    return LazyIndexEncoder(load)
 
 
 def recorded_model(binding: Binding, location: str) -> Model:
@@ -251,5 +253,5 @@ def repair_index(
 
 
 def _header(model: Model | str | Path) -> Header:
-    encoder = ModelIndexEncoder(model if isinstance(model, Model) else load(model), EncodeOptions(), None)
+    encoder = IndexEncoder(model if isinstance(model, Model) else load(model), EncodeOptions(), None)
     return Header(encoder.dim, {}, bind(encoder).to_json())

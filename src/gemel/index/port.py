@@ -320,16 +320,17 @@ def documents_in(rows: PassageRows) -> Iterator[DocumentPassages]:
         start = end
 
 
-def rows_of(documents: Sequence[DocumentPassages], fields: Sequence[str]) -> PassageRows:
-    """The rows of these documents, with these fields: the inverse of `documents_in`."""
+def rows_of(documents: Sequence[DocumentPassages], header: Header) -> PassageRows:
+    """The rows of these documents in a table with this header: the inverse of `documents_in`."""
     owners = [document for document in documents for _ in document.parts]
+    vectors = [document.vectors for document in documents]
     return PassageRows(
         id=[document.id for document in owners],
         part=np.array([part for document in documents for part in document.parts], dtype=np.int32),
         text=[passage for document in documents for passage in document.passages],
         digest=[document.digest for document in owners],
-        vector=np.concatenate([document.vectors for document in documents]),
-        fields={name: [document.fields.get(name) for document in owners] for name in fields},
+        vector=np.concatenate([np.empty((0, header.dim), np.float32), *vectors]),
+        fields={name: [document.fields.get(name) for document in owners] for name in header.fields},
     )
 
 

@@ -54,14 +54,7 @@ class Hit:
 
     def row(self) -> dict[str, Any]:
         """As a flat dictionary, for tables and JSON: id, score, cosine, text, part and `fields`."""
-        return {
-            "id": self.id,
-            "score": self.score,
-            "cosine": self.cosine,
-            "text": self.text,
-            "part": self.part,
-            "fields": dict(self.fields),
-        }
+        return vars(self) | {"fields": dict(self.fields)}
 
 
 @dataclass(frozen=True)
@@ -131,15 +124,14 @@ class SearchQuery:
 
 
 def answer(
-    state: IndexState, queries: Sequence[str] | None, vectors: Vectors | None, question: SearchQuery
+    state: IndexState, queries: Sequence[str] | None, given: ArrayLike | None, question: SearchQuery
 ) -> list[Answer]:
-    """The answer for each query; texts are encoded unless `vectors` are given."""
+    """The answer for each query: texts, or `given` as vectors."""
     started = perf_counter()
     if queries is None and (question.hybrid or question.rerank is not None):
         step = "hybrid search" if question.hybrid else "reranking"
         raise InputError(f"{step} needs the words of the query, got a vector. Search by a text")
-    if vectors is None:
-        vectors = state.encoder.encode_queries(queries or ())
+    vectors = checked_vectors(given, state.dim) if queries is None else state.encoder.encode_queries(queries)
     run = _Search(state, question, queries, vectors, _short(queries, len(vectors)))
     found = [_find(run, width) for width in question.widths]
     rankings = [_join_widths(each, question) for each in zip(*found, strict=True)]
@@ -344,8 +336,3 @@ def query_texts(queries: Sequence[str] | ArrayLike) -> list[str] | None:
     for n, text in enumerate(texts):
         check_characters(f"queries[{n}]", text)
     return texts
-
-
-def query_vectors(state: IndexState, queries: ArrayLike) -> Vectors:
-    """Queries that came as vectors, checked and at length 1."""
-    return checked_vectors(queries, state.dim)

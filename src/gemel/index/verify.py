@@ -50,7 +50,7 @@ class VerifyResult:
         return all(check.ok for check in self.checks)
 
     def lines(self) -> list[str]:
-        """One line a check, for a person."""
+        """One line per check, for a person."""
         width = max(len(check.name) for check in self.checks)
         return [
             f"{'ok ' if check.ok else 'BAD'}  {check.name:{width}}  {check.detail}" for check in self.checks
@@ -80,24 +80,16 @@ def verify(state: IndexState, sample: int) -> VerifyResult:
     counted = state.table.count()
     same = (counted.documents, counted.passages) == (walk.documents, walk.passages)
     read = f"{walk.documents:,} documents, {walk.passages:,} passages"
-    checks.append(
-        Check(
-            "counts",
-            same,
-            read if same else f"{read} read, but {counted.documents:,} and {counted.passages:,} counted",
-        )
-    )
-    checks.append(_of("passages", walk.broken, "no document lacks one", "are not whole"))
-    checks.append(_of("digests", walk.changed, "all as computed again", "are not what their digest says"))
-    checks.append(
-        _of(
-            "lengths",
-            walk.long,
-            f"all vectors have {header.dim} numbers and length 1",
-            "have vectors of another length",
-        )
-    )
-    checks.append(_found(state, walk.sample))
+    if not same:
+        read += f" read, but {counted.documents:,} and {counted.passages:,} counted"
+    fine = f"all vectors have {header.dim} numbers and length 1"
+    checks += [
+        Check("counts", same, read),
+        _of("passages", walk.broken, "no document lacks one", "are not whole"),
+        _of("digests", walk.changed, "all as computed again", "are not what their digest says"),
+        _of("lengths", walk.long, fine, "have vectors of another length"),
+        _found(state, walk.sample),
+    ]
     faults = state.table.faults()
     if not faults:  # a search by words would repair their index
         checks.append(_words(state, walk.sample))
@@ -125,10 +117,9 @@ def _walk(state: IndexState, size: int) -> _Walk:
             elif not _digest_fits(document, state.passage_tokens):
                 walk.changed.append(document.id)
             length = np.linalg.norm(document.vectors, axis=1)
-            made = document.made_by_model(state.passage_tokens)
-            if (np.abs(length - 1) > _UNIT).any() and not (
-                made and (length[np.abs(length - 1) > _UNIT] == 0).all()
-            ):
+            off = length[np.abs(length - 1) > _UNIT]
+            # A model makes a vector of zeros of a text that has nothing it knows.
+            if len(off) and (off.any() or not document.made_by_model(state.passage_tokens)):
                 walk.long.append(document.id)
             # Each document ends up in the sample with the same chance (reservoir sampling).
             n = len(walk.sample) if len(walk.sample) < size else rng.randrange(walk.documents)
@@ -152,26 +143,20 @@ def _found(state: IndexState, sample: Sequence[DocumentPassages]) -> Check:
         return Check("search", True, "nothing to look for")
     answers = state.table.nearest(np.stack(queries), 1)
     found = sum(len(answer) > 0 and float(answer.score[0]) > 1 - _UNIT for answer in answers)
-    return Check(
-        "search", found >= _LEAST_FOUND * len(queries), f"{found} of {len(queries)} found by their own vector"
-    )
+    enough = found >= _LEAST_FOUND * len(queries)
+    return Check("search", enough, f"{found} of {len(queries)} found by their own vector")
 
 
 def _words(state: IndexState, sample: Sequence[DocumentPassages]) -> Check:
     """Documents are found by their longest word; scripts without spaces are left out."""
     words = [(each.id, max(found, key=len)) for each in sample if (found := _WORD.findall(each.text))]
-    words = words[:_WORD_SEARCHES]
+    words, by_words = words[:_WORD_SEARCHES], state.table.by_words
     try:
-        lost = [
-            id_
-            for id_, word in words
-            if not len(state.table.by_words(word, 1, where=Compare("id", "=", id_)))
-        ]
+        lost = [id_ for id_, word in words if not len(by_words(word, 1, where=Compare("id", "=", id_)))]
     except GemelError as error:
         return Check("words", False, str(error))
-    return _of(
-        "words", lost, f"{len(words)} documents found by a word of theirs", "are not found by their words"
-    )
+    fine = f"{len(words)} documents found by a word of theirs"
+    return _of("words", lost, fine, "are not found by their words")
 
 
 def _model(state: IndexState, binding: Binding, sample: Sequence[DocumentPassages]) -> list[Check]:
@@ -183,16 +168,10 @@ def _model(state: IndexState, binding: Binding, sample: Sequence[DocumentPassage
     checks = [Check("canaries", off <= CLOSE, f"{len(canaries)} encoded again, largest difference {off:.1e}")]
     texts = [each for each in sample if each.made_by_model(binding.passage_tokens)]
     split = state.encoder.split([each.text for each in texts]) if texts else []
-    differing = [
-        each.id
-        for each, parts in zip(texts, split, strict=True)
-        if list(each.passages) != [part.text for part in parts]
-    ]
-    checks.append(
-        _of(
-            "splitting", differing, f"{len(texts)} documents split again, the same", "are split otherwise now"
-        )
-    )
+    pairs = zip(texts, split, strict=True)
+    differing = [each.id for each, parts in pairs if list(each.passages) != [part.text for part in parts]]
+    fine = f"{len(texts)} documents split again, the same"
+    checks.append(_of("splitting", differing, fine, "are split otherwise now"))
     every = [passage for each in texts for passage in each.passages]
     if not every:
         return checks

@@ -1,7 +1,7 @@
 """Conditions on fields: `lang = 'en' and year >= 2020`, or {"lang": "en", "year": {">=": 2020}}, as one small tree.
 
 Parsed once and checked against the fields of the index (`where_parse.py`); each table compiles the tree to its own
-language with parameters or typed literals, never by pasting strings. Here: the tree, what it means, how it is shown.
+language with parameters or typed literals, never by pasting strings. Here: the tree and what it means.
 """
 
 from __future__ import annotations
@@ -137,37 +137,6 @@ def fields_of(condition: Condition) -> set[str]:
     if isinstance(condition, Both | Either):
         return fields_of(condition.left) | fields_of(condition.right)
     return fields_of(condition.inner) if isinstance(condition, Not) else {condition.field}
-
-
-def show(condition: Condition) -> str:
-    """The condition as a string that parses to an equal tree."""
-    if isinstance(condition, Both | Either):
-        join = type(condition)
-        parts = links(condition, join)
-        if chain(parts, join) != condition:
-            parts = [condition.left, condition.right]
-        word = " and " if join is Both else " or "
-        return word.join(_inside(part) for part in parts)
-    if isinstance(condition, Not):
-        return f"not {_inside(condition.inner)}"
-    name = _show_name(condition.field)
-    if isinstance(condition, IsNull):
-        return f"{name} is null"
-    if isinstance(condition, OneOf):
-        return f"{name} in ({', '.join(map(show_value, condition.values))})"
-    sign = "contains" if isinstance(condition, Contains) else condition.operator
-    return f"{name} {sign} {show_value(condition.value)}"
-
-
-def _inside(condition: Condition) -> str:
-    shown = show(condition)
-    return f"({shown})" if isinstance(condition, Both | Either) else shown
-
-
-def _show_name(name: str) -> str:
-    if NAME.fullmatch(name) and name.lower() not in KEYWORDS:
-        return name
-    return '"' + name.replace('"', '""') + '"'
 
 
 def show_value(value: Literals) -> str:

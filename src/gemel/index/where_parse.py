@@ -11,11 +11,11 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import date, datetime
-from typing import Any, get_args
+from datetime import date
+from typing import Any, TypeAlias, get_args
 
 from gemel.errors import InputError, did_you_mean
-from gemel.index.fields import checked_time, plain_value
+from gemel.index.fields import INT_LIMIT, KINDS, checked_time, plain_value, shortened
 from gemel.index.port import LISTS, FieldType
 from gemel.index.where import (
     KEYWORDS,
@@ -35,10 +35,12 @@ from gemel.index.where import (
     show_value,
 )
 
+Fields: TypeAlias = Mapping[str, FieldType]
 
-def parse_where(
-    where: str | Mapping[str, Any] | Condition | None, fields: Mapping[str, FieldType]
-) -> Condition | None:
+_WORDS = ("in", "not in", "between", "contains", "not contains")
+
+
+def parse_where(where: str | Mapping[str, Any] | Condition | None, fields: Fields) -> Condition | None:
     """The condition as a tree over `fields` (and `id`) only; None: no condition.
 
     "lang = 'en' and year >= 2020", or {"lang": "en", "year": {">=": 2020}}, or a tree.
@@ -84,7 +86,7 @@ class _Token:
 class _Parser:
     """One string, read once from left to right."""
 
-    def __init__(self, source: str, fields: Mapping[str, FieldType]) -> None:
+    def __init__(self, source: str, fields: Fields) -> None:
         if len(source) > LONGEST:
             raise InputError(f"where has {len(source):,} characters, at most {LONGEST:,} are allowed")
         if not source.strip():
@@ -261,7 +263,7 @@ class _Parser:
         return InputError(f"where: {what}, at character {at + 1}: {quote}")
 
 
-def _perhaps_not(condition: Condition, negated: _Token | None) -> Condition:
+def _perhaps_not(condition: Condition, negated: object) -> Condition:
     return Not(condition) if negated else condition
 
 
@@ -275,11 +277,6 @@ def _number(shown: str) -> int | float:
     """Whole numbers stay whole; too long ones lose nothing, as no field holds them."""
     whole = shown.lstrip("+-").isdecimal()
     return int(shown) if whole and len(shown) <= 400 else float(shown)
-
-
-_WORDS = ("in", "not in", "between", "contains", "not contains")
-
-Fields = Mapping[str, FieldType]
 
 
 def from_dict(where: Mapping[str, Any], fields: Fields, depth: int = 0) -> Condition:
@@ -310,18 +307,16 @@ def _entry(name: Any, value: Any, fields: Fields, depth: int) -> Condition:  # n
         if not value:
             raise InputError(f"{name} has no comparison. Known: {_known()}")
         return chain([_comparison(name, sign, each, fields) for sign, each in value.items()], Both)
-    return _one_of(name, value, fields) if _is_list(value) else _equal(name, value, fields)
+    return _comparison(name, "in" if _is_list(value) else "=", value, fields)
 
 
 def _comparison(name: str, sign: Any, value: Any, fields: Fields) -> Condition:  # noqa: ANN401
     if sign in ("in", "not in"):
         if not _is_list(value):
             raise InputError(f"{name} {sign} needs a list of values, got {value!r:.60}")
-        found = _one_of(name, value, fields)
-        return found if sign == "in" else Not(found)
+        return _perhaps_not(_one_of(name, value, fields), sign == "not in")
     if sign in ("contains", "not contains"):
-        holds = contains(name, value, fields)
-        return holds if sign == "contains" else Not(holds)
+        return _perhaps_not(contains(name, value, fields), sign == "not contains")
     if sign == "between":
         if not _is_list(value) or len(value) != 2:
             raise InputError(f"{name} between needs a list of two values, got {value!r:.60}")
@@ -331,12 +326,8 @@ def _comparison(name: str, sign: Any, value: Any, fields: Fields) -> Condition: 
         raise InputError(f"unknown comparison {sign!r:.60} of {name}. Known: {_known()}")
     sign = _OPERATORS[sign]
     if value is None and sign in ("=", "!="):
-        return is_null(name, fields) if sign == "=" else Not(is_null(name, fields))
+        return _perhaps_not(is_null(name, fields), sign == "!=")
     return compare(name, sign, value, fields)
-
-
-def _equal(name: str, value: Any, fields: Fields) -> Condition:  # noqa: ANN401
-    return is_null(name, fields) if value is None else compare(name, "=", value, fields)
 
 
 def _one_of(name: str, values: Any, fields: Fields) -> Condition:  # noqa: ANN401
@@ -366,23 +357,12 @@ MOST_VALUES = 10_000
 
 _MOST_LEVELS = 300  # of a tree that a program has built: as many calls would be open at once
 
-_INT = 2**63
-
 _WHOLE = re.compile(r"[+-]?[0-9]{1,30}")
 
-_KINDS: Mapping[type, FieldType] = {
-    bool: "bool",
-    int: "int",
-    float: "float",
-    str: "text",
-    date: "date",
-    datetime: "datetime",
-}
-
-_A = {kind: f"a{'n' if kind == 'int' else ''} {kind}" for kind in _KINDS.values()}
+_A = {kind: f"a{'n' if kind == 'int' else ''} {kind}" for kind in KINDS.values()}
 
 
-def kind_of(name: str, fields: Mapping[str, FieldType]) -> FieldType:
+def kind_of(name: str, fields: Fields) -> FieldType:
     """The type of a field; `id` is there without being declared."""
     if name in fields:
         return fields[name]
@@ -392,7 +372,7 @@ def kind_of(name: str, fields: Mapping[str, FieldType]) -> FieldType:
     raise InputError(f"unknown field {name!r}.{hint} Known: {', '.join(fields) or 'id only'}")
 
 
-def compare(name: str, operator: Any, value: Any, fields: Mapping[str, FieldType]) -> Compare:  # noqa: ANN401
+def compare(name: str, operator: Any, value: Any, fields: Fields) -> Compare:  # noqa: ANN401
     """A checked comparison, its value as the field keeps it."""
     kind = kind_of(name, fields)
     if operator not in get_args(Operator):
@@ -406,7 +386,7 @@ def compare(name: str, operator: Any, value: Any, fields: Mapping[str, FieldType
     return Compare(name, operator, _value(name, kind, operator, value))
 
 
-def one_of(name: str, values: Any, fields: Mapping[str, FieldType]) -> OneOf:  # noqa: ANN401
+def one_of(name: str, values: Any, fields: Fields) -> OneOf:  # noqa: ANN401
     kind = kind_of(name, fields)
     if kind in LISTS:
         raise InputError(_of_a_list(name, kind, next(iter(values), None)))
@@ -417,7 +397,7 @@ def one_of(name: str, values: Any, fields: Mapping[str, FieldType]) -> OneOf:  #
     return OneOf(name, tuple(_value(name, kind, "in", value) for value in values))
 
 
-def contains(name: str, value: Any, fields: Mapping[str, FieldType]) -> Contains:  # noqa: ANN401
+def contains(name: str, value: Any, fields: Fields) -> Contains:  # noqa: ANN401
     kind = kind_of(name, fields)
     if kind not in LISTS:
         raise InputError(
@@ -427,16 +407,16 @@ def contains(name: str, value: Any, fields: Mapping[str, FieldType]) -> Contains
 
 
 def _of_a_list(name: str, kind: FieldType, value: Any) -> str:  # noqa: ANN401
-    shown = _short(value) if type(value) in _KINDS else "..."
+    shown = _short(value) if type(value) in KINDS else "..."
     return f"{name} is a list of {LISTS[kind]}: write {name} contains {shown}, or {name} is null"
 
 
-def is_null(name: str, fields: Mapping[str, FieldType]) -> IsNull:
+def is_null(name: str, fields: Fields) -> IsNull:
     kind_of(name, fields)
     return IsNull(name)
 
 
-def check_tree(condition: Condition, fields: Mapping[str, FieldType]) -> Condition:
+def check_tree(condition: Condition, fields: Fields) -> Condition:
     """A tree that a program has built, with the values as the fields keep them."""
     levels, nodes = 0, [condition]
     while nodes:
@@ -477,7 +457,7 @@ def _below(node: Condition) -> list[Condition]:
     return links(node, type(node)) if isinstance(node, Both | Either) else _inner(node)
 
 
-def _checked(node: Condition, fields: Mapping[str, FieldType]) -> Condition:
+def _checked(node: Condition, fields: Fields) -> Condition:
     if isinstance(node, Both | Either):
         return type(node)(_checked(node.left, fields), _checked(node.right, fields))
     if isinstance(node, Not):
@@ -496,7 +476,7 @@ def _value(name: str, kind: FieldType, operator: str, value: Any) -> Literals:  
     plain = plain_value(value)
     if kind in ("date", "datetime") and isinstance(plain, str | date):
         return checked_time(f"{name} is compared with a value that", plain, kind)
-    if type(plain) not in _KINDS:
+    if type(plain) not in KINDS:
         raise InputError(
             f"{name} is compared with {_short(plain)}, a {type(plain).__name__}, which no field holds"
         )
@@ -506,10 +486,10 @@ def _value(name: str, kind: FieldType, operator: str, value: Any) -> Literals:  
         raise InputError(f"{name} is compared with {plain!r}: only finite numbers can be")
     fitting = _fitting(kind, plain)
     if fitting is not None and (
-        type(fitting) is type(plain) or {kind, _KINDS[type(plain)]} == {"int", "float"}
+        type(fitting) is type(plain) or {kind, KINDS[type(plain)]} == {"int", "float"}
     ):
         return fitting
-    if kind == _KINDS[type(plain)]:
+    if kind == KINDS[type(plain)]:
         raise InputError(f"{name} is an int field of 64 bits, and {_short(plain)} does not fit")
     raise InputError(_mismatch(name, kind, operator, plain, fitting))
 
@@ -537,11 +517,11 @@ def _fitting(kind: FieldType, value: Literals) -> Literals | None:
     if kind == "float":
         return number + 0.0 if math.isfinite(number) else None  # -0.0 becomes 0.0
     exact = _WHOLE.fullmatch(text) or number == whole
-    return whole if exact and -_INT <= whole < _INT else None
+    return whole if exact and -INT_LIMIT <= whole < INT_LIMIT else None
 
 
 def _mismatch(name: str, kind: FieldType, operator: str, value: Literals, fitting: Literals | None) -> str:
-    found = _A[_KINDS[type(value)]]
+    found = _A[KINDS[type(value)]]
     text = f"{name} is {_A[kind]} field, but {_short(value)} is {found}"
     if fitting is None:
         dates = kind.removesuffix("s") in ("date", "datetime")
@@ -551,8 +531,7 @@ def _mismatch(name: str, kind: FieldType, operator: str, value: Literals, fittin
 
 
 def _short(value: Any) -> str:  # noqa: ANN401
-    shown = show_value(value) if type(value) in _KINDS else repr(value)
-    return shown if len(shown) <= 60 else f"{shown[:57]}..."
+    return shortened(show_value(value) if type(value) in KINDS else repr(value))
 
 
 def _check_characters(name: str, text: str) -> None:

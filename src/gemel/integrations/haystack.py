@@ -26,16 +26,27 @@ except ModuleNotFoundError as error:
 __all__ = ["GemelDocumentEmbedder", "GemelTextEmbedder"]
 
 
-@component
-class GemelTextEmbedder:
-    """A component that encodes a query with its prompt. `options` are fields of `gemel.EncodeOptions`."""
+class _Embedder:
+    """What both components share."""
 
-    def __init__(self, model: Model | str | Path = DEFAULT_MODEL, **options: Any) -> None:
-        self._encoder = QueryDocumentEncoder(model, options)
+    _encoder: QueryDocumentEncoder
 
     def warm_up(self) -> None:
         """Load the model, which otherwise happens in the first `run`."""
         self._encoder.model()
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Self:
+        """The component of a `to_dict`."""
+        return default_from_dict(cls, data)  # type: ignore[no-any-return]
+
+
+@component
+class GemelTextEmbedder(_Embedder):
+    """A component that encodes a query with its prompt. `options` are fields of `gemel.EncodeOptions`."""
+
+    def __init__(self, model: Model | str | Path = DEFAULT_MODEL, **options: Any) -> None:
+        self._encoder = QueryDocumentEncoder(model, options)
 
     @component.output_types(embedding=list[float])  # type: ignore[untyped-decorator]
     def run(self, text: str) -> dict[str, Any]:
@@ -56,14 +67,9 @@ class GemelTextEmbedder:
         """The arguments, for `from_dict`. A loaded model is written as its folder."""
         return dict(default_to_dict(self, model=self._encoder.name, **self._encoder.options))
 
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Self:
-        """The component of a `to_dict`."""
-        return default_from_dict(cls, data)  # type: ignore[no-any-return]
-
 
 @component
-class GemelDocumentEmbedder:
+class GemelDocumentEmbedder(_Embedder):
     """A component that adds vectors to documents, with the document prompt.
 
     meta_fields_to_embed: metadata that is put in front of the text, separated by `embedding_separator`.
@@ -81,10 +87,6 @@ class GemelDocumentEmbedder:
         self._encoder = QueryDocumentEncoder(model, options)
         self.meta_fields_to_embed = list(meta_fields_to_embed)
         self.embedding_separator = embedding_separator
-
-    def warm_up(self) -> None:
-        """Load the model, which otherwise happens in the first `run`."""
-        self._encoder.model()
 
     @component.output_types(documents=list[Document])  # type: ignore[untyped-decorator]
     def run(self, documents: list[Document]) -> dict[str, Any]:
@@ -116,11 +118,6 @@ class GemelDocumentEmbedder:
                 **self._encoder.options,
             )
         )
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Self:
-        """The component of a `to_dict`."""
-        return default_from_dict(cls, data)  # type: ignore[no-any-return]
 
     def _text(self, document: Document) -> str:
         values = [document.meta.get(name) for name in self.meta_fields_to_embed]

@@ -14,11 +14,14 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gemel.errors import InputError
 from gemel.serve.errors import RouteError
-from gemel.serve.limits import Overloaded
+from gemel.serve.options import Overloaded
+
+if TYPE_CHECKING:
+    from starlette.datastructures import Headers
 
 SHORTEST = 16  # characters of a key; a shorter one can be guessed
 BURST = 1 / 6  # part of the requests of a minute that may come at once
@@ -29,7 +32,6 @@ REMEMBERED = 3600.0  # seconds for which a right key still works from an address
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 PUBLIC = frozenset({"/", "/health", "/health/live", "/health/ready", "/favicon.ico"})
 PUBLIC_FOLDER = "/page/"  # the files of the page, which asks the user for the key
-Headers = Iterable[tuple[bytes, bytes]]
 
 
 def check_host(headers: Headers, allowed: frozenset[str] | None) -> None:
@@ -47,20 +49,15 @@ def check_host(headers: Headers, allowed: frozenset[str] | None) -> None:
 
 def host_name(headers: Headers) -> str:
     """The Host header without its port."""
-    for name, value in headers:
-        if name == b"host":
-            host = value.decode("latin-1").strip().lower()
-            if host.startswith("["):
-                return host[1:].partition("]")[0]
-            return host.partition(":")[0]
-    return ""
+    host = headers.get("host", "").strip().lower()
+    return host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
 
 
 def check_encoding(headers: Headers) -> None:
     """Refuse (415) a body that is compressed: a small one could become a very large one."""
-    for name, value in headers:
-        encoding = value.decode("latin-1").strip().lower()
-        if name == b"content-encoding" and encoding not in ("", "identity"):
+    for value in headers.getlist("content-encoding"):
+        encoding = value.strip().lower()
+        if encoding not in ("", "identity"):
             raise RouteError(
                 415,
                 f"a body with content-encoding {encoding[:40]!r} is not read. Send it as it is, without compression",
@@ -203,16 +200,11 @@ def digest_of(key: str) -> bytes:
     return sha256(key.encode("utf-8", "surrogatepass")).digest()
 
 
-def given_key(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
+def given_key(headers: Headers) -> str | None:
     """The key of `Authorization: Bearer KEY` or `x-api-key: KEY`."""
-    for name, value in headers:
-        if name == b"authorization":
-            scheme, _, key = value.decode("latin-1").partition(" ")
-            if scheme.lower() == "bearer" and key.strip():
-                return key.strip()
-        elif name == b"x-api-key" and value.strip():
-            return value.decode("latin-1").strip()
-    return None
+    scheme, _, key = headers.get("authorization", "").partition(" ")
+    bearer = key.strip() if scheme.lower() == "bearer" else ""
+    return bearer or headers.get("x-api-key", "").strip() or None
 
 
 def read_keys(file: Path | None, environment: str | None, per_minute: float | None) -> Keys:

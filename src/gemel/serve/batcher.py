@@ -17,30 +17,25 @@ from time import perf_counter
 import numpy as np
 from numpy.typing import NDArray
 
-from gemel.encoder.batches import usable_cores
 from gemel.encoder.engines.engine import MixingEngine
-from gemel.encoder.tokenizer import Windows, check_texts
+from gemel.encoder.tokenizer import PreparedTexts, Windows, check_texts
 from gemel.errors import InputError
-from gemel.model import Model, PreparedTexts
-from gemel.options import EncodeOptions
-from gemel.serve.counters import Counters
-from gemel.serve.limits import DeadlineExceeded, EncodeFailed, Limits, Overloaded, deadline_message
+from gemel.model import Model
+from gemel.options import EncodeOptions, usable_cores
+from gemel.serve.options import DeadlineExceeded, EncodeFailed, Limits, Overloaded, deadline_message
 from gemel.serve.queue import BatchKey, FinishedBatch, Priority, QueuedText, QueueState, Workers
+from gemel.serve.telemetry import Counters
 from gemel.types import Vectors
 
 SMALL_TEXTS = 8  # a request of at most so many texts goes before larger ones,
 SMALL_TOKENS = 512  # if it has at most so many tokens
 INLINE_CHARACTERS = (
-    4000  # tokenized on the event loop; more goes to a thread, so that others are answered meanwhile
+    4000  # tokenized on the event loop; more goes to a thread, as others are answered meanwhile
 )
 CHUNK_TEXTS = 128  # texts tokenized between two checks whether the client is still connected,
-CHUNK_CHARACTERS = (
-    100_000  # if they have at most so many characters: tokens take many times the memory of a text
-)
+CHUNK_CHARACTERS = 100_000  # if they have at most so many: tokens take many times the memory of a text
 MOST_BATCH_KEYS = 256  # that are remembered; a client may invent prompts without end
-CACHE_OVERHEAD = (
-    400  # bytes of a cached vector beside its numbers: the key, the dictionary's entry, the objects
-)
+CACHE_OVERHEAD = 400  # bytes of a cached vector beside its numbers: key, entry of the dictionary, objects
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,8 +50,6 @@ class EmbedOptions:
     dim: int | None = None
     truncate: bool = True
     """False: a text over the model's length is refused; else it is truncated and counted in `EmbedResult.kept`."""
-    seconds: float | None = None
-    """The caller's own deadline, from now; never longer than the server's."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,7 +103,7 @@ class Batcher:
     async def embed(
         self, texts: Sequence[str], options: EmbedOptions, *, urgent: bool = False
     ) -> EmbedResult:
-        """See `Services.embed`. `urgent` goes before everything, past a full queue too, and is not cached.
+        """See `Call.embed`. `urgent` goes before everything, past a full queue too, and is not cached.
 
         How many texts there are and how long each is was checked by the caller; tokens are counted here.
         """
@@ -118,7 +111,7 @@ class Batcher:
         checked = check_texts(texts)
         batch_key = self._batch_keys.of(options)
         request = PendingRequest(len(checked), options.dim or self._model.dim, self._loop.create_future())
-        seconds = min(options.seconds or self._limits.seconds, self._limits.seconds)
+        seconds = self._limits.seconds
         deadline = self._loop.call_later(seconds, request.fail, DeadlineExceeded(deadline_message(seconds)))
         try:
             missing = self._join(request, batch_key.cache_keys(checked, options.client))
@@ -137,9 +130,9 @@ class Batcher:
             raise
         finally:
             deadline.cancel()
-        self._counters.stage("total", perf_counter() - started)
+        self._counters.stages["total"].add(perf_counter() - started)
         self._counters.texts.add(len(checked))
-        return request.result()
+        return EmbedResult(request.vectors, request.tokens, request.kept)
 
     async def close(self) -> None:
         """End the threads; what waits is never answered."""
@@ -178,7 +171,7 @@ class Batcher:
                 windows = await self._tokenize_in_thread(texts, batch_key)
         finally:
             self._arriving -= estimate
-        self._counters.stage("tokenise", perf_counter() - started)
+        self._counters.stages["tokenise"].add(perf_counter() - started)
         self._limits.check_tokens(sum(window.tokens for window in windows))
         if not urgent:
             self._admit(sum(window.kept for window in windows))
@@ -246,7 +239,7 @@ class Batcher:
         counters, tokens = self._counters, 0
         for text, result in zip(finished.texts, finished.results, strict=True):
             self._in_flight.pop(text.key, None)
-            counters.stage("queue", finished.taken - text.queued)
+            counters.stages["queue"].add(finished.taken - text.queued)
             tokens += text.length
             if isinstance(result, Exception):
                 counters.failed_batches += 1
@@ -258,7 +251,7 @@ class Batcher:
                 self.cache.put(text.key, cached)
             for request, row in text.waiters:
                 request.put(row, cached)
-        counters.stage("compute", finished.seconds)
+        counters.stages["compute"].add(finished.seconds)
         counters.batch_texts.add(len(finished.texts))
         counters.tokens.add(tokens)
 
@@ -345,9 +338,6 @@ class PendingRequest:
         self._texts = []
         return unwanted
 
-    def result(self) -> EmbedResult:
-        return EmbedResult(self.vectors, self.tokens, self.kept)
-
 
 class BatchKeys:
     """The batch key of each combination of options, made once."""
@@ -358,27 +348,24 @@ class BatchKeys:
         self._keys: dict[tuple[object, ...], BatchKey] = {}
 
     def of(self, options: EmbedOptions) -> BatchKey:
-        name = (options.prompt_name, options.prompt, options.normalize, options.dim)
-        key = self._keys.get(name)
+        values = (options.prompt_name, options.prompt, options.normalize, options.dim)
+        key = self._keys.get(values)
         if key is None:
+            prompt_name, prompt, normalize, dim = values
+            single = EncodeOptions(
+                prompt_name=prompt_name,
+                prompt=prompt,
+                normalize=normalize,
+                dim=dim,
+                on_long="truncate",
+                threads=1,
+            )
+            self._check(single)
+            salt = hashlib.blake2b(repr(values).encode("utf-8", "surrogatepass"), digest_size=16).digest()
             if len(self._keys) >= MOST_BATCH_KEYS:
                 self._keys.clear()
-            key = self._make(options, repr(name))
-            self._check(key.options)
-            self._keys[name] = key
+            key = self._keys[values] = BatchKey(single, replace(single, threads=self._threads), salt)
         return key
-
-    def _make(self, options: EmbedOptions, name: str) -> BatchKey:
-        single = EncodeOptions(
-            prompt_name=options.prompt_name,
-            prompt=options.prompt,
-            normalize=options.normalize,
-            dim=options.dim,
-            on_long="truncate",
-            threads=1,
-        )
-        salt = hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=16).digest()
-        return BatchKey(single, replace(single, threads=self._threads), salt)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -9,19 +9,19 @@ from __future__ import annotations
 
 import asyncio
 from asyncio import TimerHandle
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from gemel.errors import InputError
 from gemel.serve.errors import RouteError
-from gemel.serve.limits import Limits, TooLarge
+from gemel.serve.options import Limits, TooLarge
 
-HEADER_SECONDS = (
-    15.0  # from the first byte of a request, or from the connection, until its headers are complete
-)
+if TYPE_CHECKING:
+    from starlette.types import Receive
+
+HEADER_SECONDS = 15.0  # from the first byte of a request, or the connection, until its headers are complete
 HEADER_BYTES = 64_000  # of the first line and all headers of a request
 HEADER_COUNT = 200
 STALLED_SECONDS = 30.0  # within which a client must read some of an answer that is being sent
@@ -77,9 +77,7 @@ class Connection(HttpToolsProtocol):  # type: ignore[misc, unused-ignore]
         size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
         if size > HEADER_BYTES or len(self.headers) > HEADER_COUNT:
             self._too_long = True
-            raise ValueError(
-                "the headers are too long"
-            )  # the parser stops, and `send_400_response` is called
+            raise ValueError("the headers are too long")  # the parser stops and calls `send_400_response`
         super().on_headers_complete()
 
     def send_400_response(self, msg: str) -> None:
@@ -107,13 +105,8 @@ class Connection(HttpToolsProtocol):  # type: ignore[misc, unused-ignore]
 
     def _refuse(self) -> None:
         if not self._answering():  # else it would be written into that answer
-            message = (
-                b"the headers of the request are too long: at most %d bytes and %d headers are taken"
-                % (
-                    HEADER_BYTES,
-                    HEADER_COUNT,
-                )
-            )
+            most = b"at most %d bytes and %d headers are taken" % (HEADER_BYTES, HEADER_COUNT)
+            message = b"the headers of the request are too long: " + most
             lines = [
                 STATUS_LINE[431] + b"content-type: text/plain; charset=utf-8",
                 b"content-length: %d" % len(message),
@@ -141,9 +134,6 @@ class Connection(HttpToolsProtocol):  # type: ignore[misc, unused-ignore]
 
 # The body.
 
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-
 STEP = 65_536  # bytes counted at once; the event loop answers others between two steps
 
 _OTHER, _SPACE, _COMMA, _COLON, _OPEN, _CLOSE = range(6)
@@ -160,20 +150,6 @@ _STEPS[_OPEN], _STEPS[_CLOSE] = 1, -1
 
 class ClientDisconnected(Exception):
     """The client disconnected before its request was complete."""
-
-
-class RequestBody:
-    """The bytes of one request, which are taken once so that they are freed when they are parsed."""
-
-    def __init__(self, content: bytes) -> None:
-        self._content = content
-
-    def __len__(self) -> int:
-        return len(self._content)
-
-    def take(self) -> bytes:
-        content, self._content = self._content, b""
-        return content
 
 
 class JsonCount:
@@ -227,7 +203,10 @@ class JsonCount:
         deepest, lowest = self.depth + int(depths.max()), self.depth + int(depths.min())
         self.depth += int(depths[-1])
         if deepest > self._limits.json_depth or lowest < 0:
-            raise too_deep(self._limits.json_depth)
+            raise InputError(
+                f"the JSON is deeper than {self._limits.json_depth} brackets within brackets, or its brackets do not "
+                "match"
+            )
 
     def _check(self) -> None:
         limits = self._limits
@@ -245,20 +224,14 @@ class JsonCount:
                 )
 
 
-def too_deep(most: int) -> InputError:
-    return InputError(
-        f"the JSON is deeper than {most} brackets within brackets, or its brackets do not match"
-    )
-
-
-async def read_body(receive: Receive, stated: int | None, limits: Limits, seconds: float) -> RequestBody:
+async def read_body(receive: Receive, stated: int | None, limits: Limits, seconds: float) -> bytes:
     """All of the body within `seconds`. `stated` is its Content-Length, None where it comes in chunks."""
     most = limits.body_bytes
     if stated is not None and stated > most:
         raise TooLarge(f"the body has {stated:,} bytes, at most {most:,} are taken")
     try:
         async with asyncio.timeout(seconds):
-            return RequestBody(await _read_all(receive, limits))
+            return await _read_all(receive, limits)
     except TimeoutError:
         raise RouteError(408, f"the body did not arrive within {seconds:g} s", code="slow_body") from None
 

@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING
 
 import orjson
 from pydantic import BaseModel, Field
 
 from gemel.errors import GemelError, InputError, MissingExtra
-from gemel.serve.limits import DeadlineExceeded, EncodeFailed, Overloaded, TooLarge
+from gemel.serve.options import DeadlineExceeded, EncodeFailed, Overloaded, TooLarge
+
+if TYPE_CHECKING:
+    from starlette.types import Send
 
 TEI_PATHS = (
     "/",
@@ -107,20 +110,23 @@ def problem_of(error: Exception) -> Problem:
     return Problem(500, "the server failed at this request; its log says why", "internal_error")
 
 
-async def send_problem(
-    send: Callable[[MutableMapping[str, Any]], Awaitable[None]], path: str, problem: Problem
-) -> None:
+async def send_problem(send: Send, path: str, problem: Problem) -> None:
     """Answer an ASGI request with this problem."""
-    body = error_body(path, problem)
-    headers = [(name.encode(), value.encode()) for name, value in problem.headers.items()]
-    headers += [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    headers = dict(problem.headers)
     if problem.code == "unsupported_content_encoding":
-        headers.append((b"accept-encoding", b"identity"))
+        headers["accept-encoding"] = "identity"
     if problem.status == 401:
-        headers.append((b"www-authenticate", b"Bearer"))
+        headers["www-authenticate"] = "Bearer"
     if problem.status in (408, 413, 415):  # the rest of the body is not read
-        headers.append((b"connection", b"close"))
-    await send({"type": "http.response.start", "status": problem.status, "headers": headers})
+        headers["connection"] = "close"
+    await send_json(send, problem.status, error_body(path, problem), headers)
+
+
+async def send_json(send: Send, status: int, body: bytes, headers: Mapping[str, str] | None = None) -> None:
+    """Answer an ASGI request with JSON."""
+    every = {"content-type": "application/json", "content-length": str(len(body)), **(headers or {})}
+    encoded = [(name.encode(), value.encode()) for name, value in every.items()]
+    await send({"type": "http.response.start", "status": status, "headers": encoded})
     await send({"type": "http.response.body", "body": body})
 
 

@@ -8,36 +8,22 @@ from __future__ import annotations
 import asyncio
 import re
 import secrets
-from collections.abc import Awaitable, Callable
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from collections.abc import Callable
 from time import perf_counter
-from typing import Any
 
-from gemel.serve.access import Keys, check_encoding, check_host, check_key, is_public
-from gemel.serve.connection import ClientDisconnected, Message, Receive, read_body
-from gemel.serve.counters import Counters
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from gemel.serve.access import LOOPBACK_NAMES, Keys, check_encoding, check_host, check_key, is_public
+from gemel.serve.connection import ClientDisconnected, read_body
 from gemel.serve.errors import problem_of, send_problem
-from gemel.serve.limits import (
-    DeadlineExceeded,
-    Limits,
-    MemoryState,
-    Overloaded,
-    deadline_message,
-    memory_bytes,
-    memory_state,
-    trim_memory,
-)
-from gemel.serve.logs import RequestLog
-
-Scope = dict[str, Any]
-Send = Callable[[Message], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
-Span = Callable[[str], AbstractContextManager[Any]]
-"""Makes a span of OpenTelemetry, given its name."""
+from gemel.serve.options import DeadlineExceeded, Overloaded, ServeOptions, deadline_message
+from gemel.serve.services import Services
+from gemel.serve.telemetry import RequestLog, find_tracer, memory_bytes, trim_memory
 
 WATCH_AFTER = 0.02  # seconds after which the middleware watches whether the client is still connected
 MEMORY_EVERY = 0.5  # seconds between two measurements of the memory
+MEMORY_SHARE = 0.9  # of the limit, from which new work is refused
 MOST_BODIES = 16  # bodies of the largest size that may be in memory at once
 SMALL_BODY = 64_000  # bytes
 LARGE_BODY = 100_000  # bytes, after which memory is returned to the system
@@ -52,31 +38,23 @@ SAFE_HEADERS = [
 
 CLOSED_POLICY = (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'")
 
-_ID = re.compile(rb"[A-Za-z0-9_.:-]{1,64}")
-
-
-@dataclass(frozen=True)
-class MiddlewareOptions:
-    """The limits, the keys, and where to count and log."""
-
-    limits: Limits
-    keys: Keys
-    allowed_hosts: frozenset[str] | None
-    body_seconds: float
-    memory_limit: int | None
-    counters: Counters
-    log: RequestLog
-    span: Span
+_ID = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 
 
 class Middleware:
     """ASGI middleware that answers every error (see `errors.py`)."""
 
-    def __init__(self, app: App, options: MiddlewareOptions) -> None:
-        self._app, self._options = app, options
+    def __init__(self, app: ASGIApp, services: Services, options: ServeOptions, keys: Keys) -> None:
+        self._app, self._keys = app, keys
+        self._body_seconds, self._memory_limit = options.body_seconds, options.memory_bytes
+        self._limits, self._counters = services.limits, services.counters
+        self._log, self._span = RequestLog(options.log), find_tracer()
+        names = LOOPBACK_NAMES.union(name.lower() for name in options.allowed_host)
+        self._allowed_hosts = names if options.loopback else None
         self._bodies = 0  # bytes of bodies in memory
         self._trimming = False
-        self._memory: tuple[float, MemoryState] = (-1e9, MemoryState.ENOUGH)
+        self._measured = -1e9  # when the memory was
+        self._short_of_memory = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -84,30 +62,27 @@ class Middleware:
             return
         state = RequestState(scope, send)
         try:
-            with self._options.span(f"{scope['method']} {scope['path']}"):
+            with self._span(f"{scope['method']} {scope['path']}"):
                 await self._answer(state, scope, receive)
         except ClientDisconnected:
             state.status = DISCONNECTED
         except asyncio.CancelledError:
-            if state.late:
-                await self._deadline(state)
-            elif state.disconnected:
-                state.status = DISCONNECTED
-            else:
+            if not state.disconnected:
                 raise
+            state.status = DISCONNECTED
         except Exception as error:
             await self._fail(state, error)
         finally:
             self._record(state)
 
     async def _answer(self, state: RequestState, scope: Scope, receive: Receive) -> None:
-        options, headers = self._options, scope["headers"]
-        check_host(headers, options.allowed_hosts)
+        headers = Headers(scope=scope)
+        check_host(headers, self._allowed_hosts)
         address = scope["client"][0] if scope.get("client") else ""
         shared = scope.setdefault("state", {})
         shared["read_only"] = False
         if not is_public(scope["method"], scope["path"]):
-            key = check_key(headers, options.keys, address)
+            key = check_key(headers, self._keys, address)
             if key is not None:
                 state.client, shared["read_only"] = key.name, key.read_only
         shared["client"] = state.client or address
@@ -116,11 +91,12 @@ class Middleware:
             return
         check_encoding(headers)
         self._check_memory()
-        stated, most = _content_length(headers), options.limits.body_bytes
+        length = headers.get("content-length", "")
+        stated = int(length) if length.isdecimal() else None
         try:
-            self._reserve(state, min(stated or 0, most))
+            self._reserve(state, min(stated or 0, self._limits.body_bytes))
             source = _counted(receive, lambda size: self._reserve(state, size)) if stated is None else receive
-            shared["body"] = await read_body(source, stated, options.limits, options.body_seconds)
+            shared["body"] = await read_body(source, stated, self._limits, self._body_seconds)
             await self._watched(state, scope, receive)
         finally:
             shared.pop("body", None)
@@ -143,7 +119,7 @@ class Middleware:
 
         Small bodies are always accepted: large ones must not displace them.
         """
-        most = MOST_BODIES * self._options.limits.body_bytes
+        most = MOST_BODIES * self._limits.body_bytes
         if state.body + size > SMALL_BODY and self._bodies + size > most:
             raise Overloaded("too many large requests are under way. Try again in 1 s", 1.0)
         self._bodies += size
@@ -156,68 +132,67 @@ class Middleware:
         """
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
         watchers: list[asyncio.Task[None]] = []
+        seconds = self._limits.seconds
+        deadline = asyncio.timeout(seconds)
 
         async def watch() -> None:
             while (await receive())["type"] != "http.disconnect":
                 pass
-            if task is not None and not state.complete and not state.late:
+            if task is not None and not state.complete and not deadline.expired():
                 state.disconnected = True
                 task.cancel()
 
-        def stop() -> None:
-            if task is not None and not state.status and not state.disconnected:
-                state.late = True
-                task.cancel()
+        async def send(message: Message) -> None:
+            if deadline.when() is not None and not deadline.expired():
+                deadline.reschedule(None)
+            await state.send(message)
 
         timer = loop.call_later(WATCH_AFTER, lambda: watchers.append(loop.create_task(watch())))
-        deadline = loop.call_later(self._options.limits.seconds, stop)
         try:
-            await self._app(scope, receive, state.send)
+            async with deadline:
+                await self._app(scope, receive, send)
+        except TimeoutError:
+            if not deadline.expired():
+                raise
+            self._counters.rejected["deadline"] += 1
+            raise DeadlineExceeded(deadline_message(seconds)) from None
         finally:
             timer.cancel()
-            deadline.cancel()
             for watcher in watchers:
                 watcher.cancel()
 
-    async def _deadline(self, state: RequestState) -> None:
-        task = asyncio.current_task()
-        if task is not None:
-            task.uncancel()  # the middleware cancelled it, and answers now
-        self._options.counters.rejected["deadline"] += 1
-        await self._fail(state, DeadlineExceeded(deadline_message(self._options.limits.seconds)))
-
     def _check_memory(self) -> None:
-        options, now = self._options, perf_counter()
-        if options.memory_limit is None:
+        if self._memory_limit is None:
             return
-        if now - self._memory[0] > MEMORY_EVERY:
-            self._memory = now, memory_state(memory_bytes(), options.memory_limit)
-        if self._memory[1] is not MemoryState.ENOUGH:
-            options.counters.rejected["memory"] += 1
+        now = perf_counter()
+        if now - self._measured > MEMORY_EVERY:
+            self._measured, self._short_of_memory = now, memory_bytes() >= MEMORY_SHARE * self._memory_limit
+        if self._short_of_memory:
+            self._counters.rejected["memory"] += 1
             raise Overloaded("the server is short of memory. Try again in 5 s", 5.0)
 
     async def _fail(self, state: RequestState, error: Exception) -> None:
         problem = problem_of(error)
         if problem.code == "internal_error":
-            self._options.log.failure(error, id=state.id.decode(), path=state.path)
+            self._log.failure(error, id=state.id, path=state.path)
         if state.status:  # too late for another answer
             return
         if problem.code in ("invalid_api_key", "wrong_host", "too_large", "slow_body", "overloaded"):
-            self._options.counters.rejected[problem.code] += 1
+            self._counters.rejected[problem.code] += 1
         await send_problem(state.send, state.path, problem)
 
     def _record(self, state: RequestState) -> None:
         seconds = perf_counter() - state.started
-        counters = self._options.counters
+        counters = self._counters
         counters.requests.add(1)
         counters.answers[state.route, state.status] += 1
         if state.status == DISCONNECTED:
             counters.rejected["gone"] += 1
         if state.path.startswith("/health"):
             return
-        self._options.log.line(
+        self._log.line(
             "request",
-            id=state.id.decode(),
+            id=state.id,
             method=state.method,
             route=state.route,
             status=state.status,
@@ -229,11 +204,6 @@ class Middleware:
 class RequestState:
     """One request and its answer so far."""
 
-    __slots__ = (
-        *("_scope", "_send", "body", "client", "complete", "disconnected", "id"),
-        *("late", "method", "path", "started", "status"),
-    )
-
     def __init__(self, scope: Scope, send: Send) -> None:
         self._scope, self._send = scope, send
         self.method, self.path = scope["method"], scope["path"]
@@ -241,8 +211,10 @@ class RequestState:
         self.client: str | None = None
         self.status = 0
         self.body = 0  # bytes counted for it
-        self.disconnected = self.late = self.complete = False
-        self.id = _request_id(scope["headers"])
+        self.disconnected = self.complete = False
+        given = Headers(scope=scope).get("x-request-id", "")
+        # The id that the client sent, if it is short and plain.
+        self.id = given if _ID.fullmatch(given) else secrets.token_hex(8)
 
     @property
     def route(self) -> str:
@@ -254,7 +226,7 @@ class RequestState:
         if message["type"] == "http.response.start":
             self.status = message["status"]
             headers = message["headers"] = list(message.get("headers", ()))
-            headers.append((b"x-request-id", self.id))
+            headers.append((b"x-request-id", self.id.encode()))
             headers.extend(SAFE_HEADERS)
             if not any(name == CLOSED_POLICY[0] for name, _ in headers):
                 headers.append(CLOSED_POLICY)
@@ -272,31 +244,3 @@ def _counted(receive: Receive, count: Callable[[int], None]) -> Receive:
         return message
 
     return part
-
-
-def _content_length(headers: list[tuple[bytes, bytes]]) -> int | None:
-    for name, value in headers:
-        if name == b"content-length":
-            return int(value) if value.isdigit() else None
-    return None
-
-
-def _request_id(headers: list[tuple[bytes, bytes]]) -> bytes:
-    """The id that the client sent, if it is short and plain; else a new one."""
-    for name, value in headers:
-        if name == b"x-request-id" and _ID.fullmatch(value):
-            return value
-    return secrets.token_hex(8).encode()
-
-
-def find_tracer() -> Span:
-    """A function that makes a span of a name, as set up by `opentelemetry-instrument gemel serve`; else a no-op."""
-    try:
-        from opentelemetry import trace
-    except ImportError:
-        return lambda _: nullcontext()
-    provider = trace.get_tracer_provider()
-    if isinstance(provider, trace.ProxyTracerProvider | trace.NoOpTracerProvider):
-        return lambda _: nullcontext()
-    span: Span = trace.get_tracer("gemel.serve").start_as_current_span
-    return span

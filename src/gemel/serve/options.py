@@ -1,20 +1,128 @@
-"""Every option of the server: the flags of `gemel serve`, their environment variables and their defaults."""
+"""Every option of the server, the limits of a request, and the errors for exceeding them.
+
+Options are the flags of `gemel serve`, with their environment variables and defaults. Bytes and JSON are counted while
+a body arrives (`connection.py`); the texts of a parsed body are checked by `Limits.check_texts` in its route, and
+tokens by `Limits.check_tokens` where they are counted.
+"""
 
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 from urllib.parse import urlsplit
 
-from gemel.errors import InputError
+from gemel.errors import InputError, WorkError
 from gemel.options import EngineName, Precision, parse_bytes
-from gemel.serve.limits import Limits
 
 LogFormat = Literal["json", "text", "none"]
 ANY_ORIGIN = "*"
 _DEFAULT_PORTS = {"http": 80, "https": 443}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """Of one request, unless stated otherwise."""
+
+    body_bytes: int = 16_000_000
+    """Bytes of a request's body."""
+    texts: int = 2048
+    """Texts in one request."""
+    characters: int = 200_000
+    """Characters of one text."""
+    tokens: int = 500_000
+    """Tokens of one request, all texts together, before the model's own cut."""
+    json_depth: int = 20
+    """Brackets within brackets."""
+    pair_texts: int = 20_000
+    """Texts in one request for pairs or clusters."""
+    queue_tokens: int = 1_000_000
+    """Tokens that wait, all requests together; over it: 429."""
+    client_jobs: int = 16
+    """Long computations (pairs, clusters, a cross-encoder, writes) of one client that run or wait; over it: 429."""
+    seconds: float = 60.0
+    """Until a request is answered or given up."""
+
+    def check_texts(self, texts: Sequence[str], name: str, most: int | None = None) -> None:
+        """Refuse an empty list, too many texts, or one that is too long.
+
+        `name` is the field of the request; `most`: how many texts it may have, if not `self.texts`.
+        """
+        allowed = self.texts if most is None else most
+        if not texts:
+            raise InputError(f"{name} is empty: give at least one text")
+        if len(texts) > allowed:
+            raise TooLarge(
+                f"{name} has {len(texts):,} texts; one request takes at most {allowed:,}. Send several"
+            )
+        for position, text in enumerate(texts):
+            if len(text) > self.characters:
+                raise TooLarge(
+                    f"{name}[{position}] has {len(text):,} characters; a text takes at most {self.characters:,}"
+                )
+
+    def check_tokens(self, tokens: int, *, all_counted: bool = True) -> None:
+        """Refuse more tokens than one request may have. `all_counted` False: counting stopped before the end."""
+        if tokens > self.tokens:
+            if all_counted:
+                raise TooLarge(f"the request has {tokens:,} tokens, at most {self.tokens:,} are taken")
+            raise TooLarge(
+                f"the request has more than {self.tokens:,} tokens, which is the most that is taken. Send several"
+            )
+
+    # The limits of a body's JSON are derived: raising a limit above also raises what must be let through for it.
+
+    @property
+    def json_strings(self) -> int:
+        """Strings of a body, names of fields included: a hundred for each document, or the texts of pairs."""
+        return max(100 * self.texts, 2 * self.pair_texts)
+
+    @property
+    def json_containers(self) -> int:
+        """Lists and objects of a body: ten for each text."""
+        return max(10 * self.texts, 1000)
+
+    @property
+    def json_values(self) -> int:
+        """Values of a body: token ids, or strings."""
+        return max(self.tokens, self.json_strings) + 1000
+
+    @property
+    def json_characters(self) -> int:
+        """Characters in all strings of a body: eight for each token."""
+        return max(8 * self.tokens, 2 * self.characters)
+
+    @property
+    def json_bare_bytes(self) -> int:
+        """Bytes of a body that are neither in strings nor structure: ten for each number."""
+        return 10 * self.json_values
+
+
+class Overloaded(WorkError):
+    """Too much is waiting; `retry_after` seconds later there may be room."""
+
+    def __init__(self, message: str, retry_after: float) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class DeadlineExceeded(WorkError):
+    """The deadline of a request passed before its answer."""
+
+
+def deadline_message(seconds: float) -> str:
+    """The message of DeadlineExceeded."""
+    return f"the answer was not ready within {seconds:g} s. Send fewer texts at once, or try again later"
+
+
+class EncodeFailed(WorkError):
+    """The engine failed at one text; the others are not affected."""
+
+
+class TooLarge(InputError):
+    """A request over one of the limits."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,35 +251,22 @@ class ServeOptions:
 
 def check_origin(origin: str) -> None:
     """Refuse what no browser ever sends as an Origin: such an option would silently do nothing."""
-    if origin == ANY_ORIGIN:
-        return
-    wrong = _wrong_origin(origin)
-    if wrong:
+    if origin != ANY_ORIGIN and (origin != _origin_as_sent(origin) or set(origin) & set(" *")):
         raise InputError(
-            f"cors_origin {origin!r} can never match: {wrong}. Write scheme://host or scheme://host:port as a browser "
-            "sends it, such as https://example.org, or * for every page"
+            f"cors_origin {origin!r} can never match. Write scheme://host or scheme://host:port as a browser sends it "
+            "(lower case, punycode, no path, no default port), such as https://example.org, or * for every page"
         )
 
 
-def _wrong_origin(origin: str) -> str | None:
-    """What is wrong with an origin; None: nothing."""
-    scheme, separator, rest = origin.partition("://")
-    if not separator or not scheme:
-        return "it has no scheme"
-    if rest.endswith("/") or "/" in rest:
-        return "an origin ends with the host or port, without a slash or path"
-    if not origin.isascii() or origin != origin.lower() or origin.split() != [origin]:
-        return "browsers send origins in lower case, without spaces, and other letters as punycode"
-    for character, what in (("?", "a query"), ("#", "a fragment"), ("@", "a user name"), ("*", "a wildcard")):
-        if character in rest:
-            return f"an origin has no {what[2:]}"
+def _origin_as_sent(url: str) -> str | None:
+    """The origin of a URL as browsers send it; None: it has none."""
     try:
-        parts = urlsplit(origin)
-        host, port = parts.hostname, parts.port
+        parts = urlsplit(url)
+        port = parts.port
     except ValueError:
-        return "its host or port cannot be read"
-    if not host or rest.endswith(":"):
-        return "its host or port is missing"
-    if port is not None and port == _DEFAULT_PORTS.get(scheme):
-        return f"browsers leave out the port {port}, which is that of {scheme}"
-    return None
+        return None
+    if not parts.scheme or not parts.hostname or not url.isascii():
+        return None
+    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    shown = port is not None and port != _DEFAULT_PORTS.get(parts.scheme)
+    return f"{parts.scheme}://{host}" + (f":{port}" if shown else "")

@@ -1,30 +1,92 @@
-"""Routes: a function, the model of its body and the model of its answer, registered once.
+"""Routes: the models of requests, a function for each path, and JSON in and out.
 
-The router of Starlette and the OpenAPI document are both made of these routes, so the document shows the models that
-parse the requests. Bodies are parsed by `protocols/requests.py`, errors are answered by the middleware.
+A route is registered once, with the models of its body and its answer; the router and the OpenAPI document are both
+made of it. A body that does not fit its model is refused with one sentence about the first mistake: lists stop at their
+first wrong element, objects at their first unknown field. Answers are written by orjson, which takes NumPy arrays as
+they are; a large answer is written and sent part by part, so that it neither blocks the event loop nor needs its memory
+twice. Errors are answered by the middleware.
 """
 
 from __future__ import annotations
 
-import inspect
-import re
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, get_type_hints
+from typing import Annotated, Any, TypeAlias, TypeVar, get_type_hints
 
-from pydantic import BaseModel
-from pydantic.json_schema import models_json_schema
+import numpy as np
+import orjson
+import pydantic
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic_core import ErrorDetails, PydanticCustomError, from_json
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from gemel.serve.protocols.requests import parse_body
+from gemel.errors import InputError, did_you_mean
+from gemel.serve.errors import RouteError
+from gemel.serve.services import Call, Services
+from gemel.types import Vectors
+
+INLINE_BYTES = 64_000  # parsed on the event loop; a larger body goes to a thread
+QUOTED_CHARACTERS = 100  # of a client's own words in an error message
+LARGE_NUMBERS = 200_000  # in an answer that is written at once: about 2 MB of JSON, some milliseconds
+
+_PARSING = ThreadPoolExecutor(1, thread_name_prefix="gemel-parse")
+"""One thread: two large bodies are never parsed at the same time, which bounds the memory for it."""
+
+
+# Models of requests.
+
+
+class FailFast(pydantic.FailFast):
+    """Makes the validation of a list stop at its first wrong element; hashable, as a member of a union must be."""
+
+    __hash__ = object.__hash__
+
+
+Texts: TypeAlias = Annotated[list[str], FailFast()]
+TokenIds: TypeAlias = Annotated[list[int], FailFast()]
+TokenLists: TypeAlias = Annotated[list[TokenIds], FailFast()]
+
+
+class ForeignRequest(BaseModel):
+    """A request of a protocol that others define: unknown fields are ignored, as their clients send many."""
+
+    model_config = ConfigDict(strict=True, extra="ignore", allow_inf_nan=False, protected_namespaces=())
+
+
+class OwnRequest(BaseModel):
+    """A request of our own protocol: an unknown field is refused."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known_fields_only(cls, content: Any) -> Any:  # noqa: ANN401 - any JSON
+        """Before the fields are checked: an unknown one explains why another is missing. The first is enough."""
+        if isinstance(content, dict):
+            wrong = next((name for name in content if name not in cls.model_fields), None)
+            if wrong is not None:
+                hint = did_you_mean(wrong[:QUOTED_CHARACTERS], cls.model_fields)
+                known = ", ".join(cls.model_fields)
+                sentence = f"unknown field {wrong[:QUOTED_CHARACTERS]!r}.{hint} Known: {known}"
+                raise PydanticCustomError("unknown_field", "{sentence}", {"sentence": sentence})
+        return content
+
+
+def example(**content: Any) -> ConfigDict:
+    """The `model_config` of a request that shows this example in the OpenAPI document."""
+    return ConfigDict(json_schema_extra={"examples": [content]})
+
+
+# Routes.
 
 Handler = Callable[..., Awaitable[Response]]
-"""Takes the request, then `body` if it has one, then the parameters of its path by name."""
-Guard = Callable[[Request], None]
-"""Raises for a request that is refused whatever its body is."""
+"""Takes the call, then `body` if it has one, then the parameters of its path by name."""
+Function = TypeVar("Function", bound=Handler)
 
 
 class NamedRoute(Route):
@@ -35,181 +97,216 @@ class NamedRoute(Route):
         await super().handle(scope, receive, send)
 
 
-class JsonRoute(NamedRoute):
-    """A route that calls its function with the parsed body."""
-
-    def __init__(self, path: str, function: Handler, method: str, entry: DocumentEntry) -> None:
-        self.body_model: type[BaseModel] | None = get_type_hints(function).get("body")
-        self.function, self.entry = function, entry
-        super().__init__(path, function, methods=[method], name=entry.name)
-        self.method, self.methods = method, {method}  # Starlette adds HEAD to GET
-        self.app = self._answer
-
-    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request = Request(scope, receive)
-        arguments = dict(scope["path_params"])
-        if self.entry.guard is not None:
-            self.entry.guard(request)
-        if self.body_model is not None:
-            arguments["body"] = await parse_body(request, self.body_model)
-        response = await self.function(request, **arguments)
-        await response(scope, receive, send)
-
-
 @dataclass(frozen=True, kw_only=True)
-class DocumentEntry:
-    """The entry of a route in the OpenAPI document, and its guard."""
+class RouteEntry:
+    """One route: its function and its entry in the OpenAPI document."""
 
-    name: str
-    tag: str
-    summary: str
-    description: str | None
+    method: str
+    path: str
+    function: Handler
     answer: type[BaseModel] | None
     """None: any JSON."""
+    tag: str
     error: type[BaseModel] | None
+    name: str
+    summary: str | None = None
+    """None: the name."""
     responses: Mapping[str, str] = field(default_factory=dict)
     """Further statuses and their descriptions."""
     media_type: str | None = "application/json"
     """Of the answer; None: not stated."""
-    guard: Guard | None = None
+    guard: Callable[..., object] | None = None
+    """Called before the body is parsed, with the call and the parameters of the path; raises for a refusal."""
+
+
+class JsonRoute(NamedRoute):
+    """A route that calls its function with the parsed body."""
+
+    def __init__(self, entry: RouteEntry, services: Services) -> None:
+        self.body_model: type[BaseModel] | None = get_type_hints(entry.function).get("body")
+        self.entry, self._services = entry, services
+        super().__init__(entry.path, entry.function, methods=[entry.method], name=entry.name)
+        self.methods = {entry.method}  # Starlette adds HEAD to GET
+        self.app = self._answer
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        call = Call(self._services, request.state.client, request.state.read_only)
+        arguments = dict(scope["path_params"])
+        if self.entry.guard is not None:
+            self.entry.guard(call, **arguments)
+        if self.body_model is not None:
+            arguments["body"] = await parse_body(request, self.body_model)
+        response = await self.entry.function(call, **arguments)
+        await response(scope, receive, send)
 
 
 class Routes:
-    """Routes of one tag: `@routes.post(path, Answer)` above `async def name(request, body: Model) -> Response`.
+    """Routes of one tag: `@routes.add("POST", path, Answer)` above `async def name(call, body: Model) -> Response`.
 
     The function's name and docstring are the summary and the description in the OpenAPI document.
     """
 
     def __init__(self, tag: str, *, prefix: str = "", error: type[BaseModel] | None = None) -> None:
         self._tag, self._prefix, self._error = tag, prefix, error
-        self._routes: list[JsonRoute] = []
+        self._entries: list[RouteEntry] = []
 
-    def __iter__(self) -> Iterator[JsonRoute]:
-        return iter(self._routes)
+    def __iter__(self) -> Iterator[RouteEntry]:
+        return iter(self._entries)
 
-    def get(
-        self, path: str, answer: type[BaseModel] | None = None, **more: Any
-    ) -> Callable[[Handler], Handler]:
-        return self._add("GET", path, answer, **more)
+    def add(
+        self, method: str, path: str, answer: type[BaseModel] | None = None, **more: Any
+    ) -> Callable[[Function], Function]:
+        """`more` are fields of RouteEntry."""
 
-    def post(
-        self, path: str, answer: type[BaseModel] | None = None, **more: Any
-    ) -> Callable[[Handler], Handler]:
-        return self._add("POST", path, answer, **more)
-
-    def delete(
-        self, path: str, answer: type[BaseModel] | None = None, **more: Any
-    ) -> Callable[[Handler], Handler]:
-        return self._add("DELETE", path, answer, **more)
-
-    def _add(
-        self, method: str, path: str, answer: type[BaseModel] | None, **more: Any
-    ) -> Callable[[Handler], Handler]:
-        """`more` are fields of DocumentEntry."""
-
-        def register(function: Handler) -> Handler:
-            name: str = function.__name__
-            entry: dict[str, Any] = {
-                "name": name,
-                "tag": self._tag,
-                "summary": name.replace("_", " ").title(),
-                "description": inspect.getdoc(function),
-                "answer": answer,
-                "error": self._error,
-            }
-            self._routes.append(
-                JsonRoute(self._prefix + path, function, method, DocumentEntry(**{**entry, **more}))
+        def register(function: Function) -> Function:
+            defaults = {"tag": self._tag, "error": self._error, "name": function.__name__}
+            self._entries.append(
+                RouteEntry(
+                    method=method,
+                    path=self._prefix + path,
+                    function=function,
+                    answer=answer,
+                    **{**defaults, **more},
+                )
             )
             return function
 
         return register
 
 
-def openapi_document(routes: Iterable[JsonRoute], *, title: str, version: str) -> dict[str, Any]:
-    """The OpenAPI document of these routes, in their order."""
-    routes = list(routes)
-    models = {
-        model: None
-        for route in routes
-        for model in (route.entry.answer, route.entry.error)
-        if model is not None
-    }
-    template = "#/components/schemas/{model}"
-    references, definitions = models_json_schema(
-        [(model, "serialization") for model in models], ref_template=template
+# Reading a request.
+
+Body = TypeVar("Body", bound=BaseModel)
+
+
+async def parse_body(request: Request, model: type[Body]) -> Body:
+    """The body as `model`. Raises InputError (400) if it does not fit, RouteError (415) if it is not sent as JSON."""
+    # A page of another origin may send a form or plain text without a preflight request, but not this type.
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media_type != "application/json" and not media_type.endswith("+json"):
+        got = repr(media_type[:QUOTED_CHARACTERS]) if media_type else "no type"
+        raise RouteError(
+            415, f"the body must be sent as application/json, got {got}", code="unsupported_media_type"
+        )
+    state = request.scope[
+        "state"
+    ]  # the body is taken from it, so that its bytes are freed when they are parsed
+    if len(state["body"]) <= INLINE_BYTES:
+        return _validated(_parsed(state.pop("body")), model)
+    # Two calls, so that other threads get their turn between parsing and validation.
+    run = asyncio.get_running_loop().run_in_executor
+    content = await run(_PARSING, _parsed, state.pop("body"))
+    return await run(_PARSING, _validated, content, model)
+
+
+def _parsed(body: bytes) -> Any:  # noqa: ANN401 - any JSON
+    try:
+        return from_json(body, cache_strings="none")
+    except ValueError as error:
+        raise InputError(f"the body is no JSON that can be read: {error}") from None
+
+
+def _validated(content: Any, model: type[Body]) -> Body:  # noqa: ANN401 - any JSON
+    try:
+        return model.model_validate(content)
+    except ValidationError as error:
+        errors = error.errors(include_url=False, include_input=False, include_context=False)
+        raise InputError(_first_mistake(errors, model)) from None
+
+
+def _first_mistake(errors: Sequence[ErrorDetails], model: type[BaseModel]) -> str:
+    """One sentence about the first thing that is wrong."""
+    first = next((each for each in errors if each["type"] == "unknown_field"), errors[0])
+    location, message = first["loc"], first["msg"]
+    if not location:
+        is_object = first["type"] != "model_type"
+        return _plain(message) if is_object else f"the body must be a JSON object: {message}"
+    name = str(location[0])
+    if first["type"] == "missing" and len(location) == 1:
+        required = ", ".join(name for name, field in model.model_fields.items() if field.is_required())
+        return f"the field {name!r} is missing. Required: {required}"
+    field = model.model_fields.get(name)
+    several = len(errors) > 1 and all(each["loc"][:1] == location[:1] for each in errors)
+    if several and field is not None and field.description:
+        return f"{name} cannot be read. It takes: {field.description}"
+    return f"{_path(location)}: {_plain(message)}"
+
+
+def _plain(message: str) -> str:
+    message = message.removeprefix("Value error, ").replace("Input should be", "must be")
+    return (
+        message.replace("a valid integer", "a whole number")
+        .replace("a valid array", "a list")
+        .replace("a valid ", "a ")
     )
-    paths: dict[str, dict[str, Any]] = {}
-    for route in routes:
-        operations = paths.setdefault(route.path_format, {})
-        operations[route.method.lower()] = _operation(route, lambda model: references[model, "serialization"])
-    document = {
-        "openapi": "3.1.0",
-        "info": {"title": title, "version": version},
-        "paths": paths,
-        "components": {"schemas": dict(sorted(definitions.get("$defs", {}).items()))},
-    }
-    cleaned: dict[str, Any] = _without_nulls(document)
-    return cleaned
 
 
-def _operation(route: JsonRoute, reference: Callable[[type[BaseModel]], dict[str, Any]]) -> dict[str, Any]:
-    entry = route.entry
-    operation: dict[str, Any] = {
-        "tags": [entry.tag],
-        "summary": entry.summary,
-        "description": entry.description,
-    }
-    identifier = re.sub(r"\W", "_", entry.name + route.path_format)
-    operation["operationId"] = f"{identifier}_{route.method.lower()}"
-    if route.param_convertors:
-        operation["parameters"] = [
-            {
-                "name": name,
-                "in": "path",
-                "required": True,
-                "schema": {"type": "string", "title": name.title()},
-            }
-            for name in route.param_convertors
-        ]
-    if route.body_model is not None:
-        operation["requestBody"] = {
-            "required": True,
-            "content": _json(_inlined(route.body_model.model_json_schema())),
-        }
-    success: dict[str, Any] = {"description": "Successful Response"}
-    if entry.media_type is not None:
-        success["content"] = _json({} if entry.answer is None else reference(entry.answer))
-    responses = {"200": success}
-    for status, description in entry.responses.items():
-        responses[status] = {"description": description}
-    if entry.error is not None:
-        content = _json(reference(entry.error))
-        responses["4XX"] = {"description": "The request cannot be answered as it is", "content": content}
-        responses["5XX"] = {"description": "The server could not do it", "content": content}
-    return {**operation, "responses": responses}
+def _path(location: tuple[int | str, ...]) -> str:
+    """documents[3].text for ("documents", 3, "text"); names of a union's members are left out."""
+    path = ""
+    for part in location:
+        if isinstance(part, int):
+            path += f"[{part}]"
+        elif part.isidentifier() and part not in ("str", "int", "float", "bool"):
+            path += f".{part[:QUOTED_CHARACTERS]}" if path else part[:QUOTED_CHARACTERS]
+    return path
 
 
-def _json(schema: dict[str, Any]) -> dict[str, Any]:
-    return {"application/json": {"schema": schema}}
+# Writing an answer.
 
 
-def _inlined(schema: dict[str, Any]) -> dict[str, Any]:
-    """The schema with its definitions written out where they are used."""
-    definitions = schema.pop("$defs", {})
-
-    def inline(part: Any) -> Any:  # noqa: ANN401 - any JSON
-        if isinstance(part, dict):
-            if "$ref" in part:
-                rest = {name: value for name, value in part.items() if name != "$ref"}
-                return inline({**definitions[part["$ref"].rpartition("/")[2]], **rest})
-            return {name: inline(value) for name, value in part.items()}
-        return [inline(each) for each in part] if isinstance(part, list) else part
-
-    return dict(inline(schema))
+def json_response(content: Any, status: int = 200) -> Response:  # noqa: ANN401 - any JSON
+    """Arrays must be contiguous; a NaN becomes null."""
+    return Response(dumps(content), status, media_type="application/json")
 
 
-def _without_nulls(part: Any) -> Any:  # noqa: ANN401 - any JSON
-    """Fields that are null are left out, such as the default of an optional field."""
-    if isinstance(part, dict):
-        return {name: _without_nulls(value) for name, value in part.items() if value is not None}
-    return [_without_nulls(each) for each in part] if isinstance(part, list) else part
+def dumps(content: Any) -> bytes:  # noqa: ANN401 - any JSON
+    return orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+def json_list_response(
+    count: int,
+    numbers: int,
+    part: Callable[[int, int], Sequence[Any]],
+    *,
+    before: bytes = b"",
+    after: bytes = b"",
+) -> Response:
+    """A list of `count` elements with `numbers` numbers each; `part(start, stop)` gives some of them.
+
+    `before` and `after` are JSON around the list.
+    """
+    step = max(1, LARGE_NUMBERS // max(1, numbers))
+    if count <= step:
+        return Response(before + dumps(part(0, count)) + after, media_type="application/json")
+
+    async def parts() -> AsyncIterator[bytes]:
+        yield before + b"["
+        for start in range(0, count, step):
+            written = await asyncio.to_thread(_dump_part, part, start, min(start + step, count))
+            yield (b"," if start else b"") + written[1:-1]
+        yield b"]" + after
+
+    return StreamingResponse(parts(), media_type="application/json")
+
+
+def _dump_part(part: Callable[[int, int], Sequence[Any]], start: int, stop: int) -> bytes:
+    return dumps(part(start, stop))
+
+
+def vectors_response(vectors: Vectors) -> Response:
+    """(n, dim) as a list of lists."""
+    rows = np.ascontiguousarray(vectors)
+    return json_list_response(len(rows), rows.shape[1], lambda start, stop: rows[start:stop])  # type: ignore[arg-type, return-value]
+
+
+def encoded_list_response(elements: Sequence[bytes]) -> Response:
+    """A list whose elements are JSON already."""
+
+    async def parts() -> AsyncIterator[bytes]:
+        for position, element in enumerate(elements):
+            yield (b"," if position else b"[") + element
+        yield b"]" if elements else b"[]"
+
+    return StreamingResponse(parts(), media_type="application/json")

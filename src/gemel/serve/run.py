@@ -12,6 +12,7 @@ import socket
 import ssl
 import sys
 from collections.abc import Awaitable, Callable
+from importlib import import_module
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
@@ -22,26 +23,23 @@ from gemel.cross_model import load_cross
 from gemel.errors import InputError, WorkError
 from gemel.model import Model, load
 from gemel.serve.access import Keys, read_keys
-from gemel.serve.connection import Connection, Receive
-from gemel.serve.errors import Problem, send_problem
-from gemel.serve.limits import MemoryState, memory_bytes, memory_state
-from gemel.serve.logs import RequestLog, capture_logging
-from gemel.serve.middleware import App, Scope, Send
+from gemel.serve.connection import Connection
+from gemel.serve.errors import Problem, send_json, send_problem
 from gemel.serve.options import ServeOptions
 from gemel.serve.services import Services
+from gemel.serve.telemetry import RequestLog, capture_logging, memory_bytes
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
+    from starlette.types import ASGIApp, Receive, Scope, Send
 
     from gemel.index.index import Index
-    from gemel.serve.services import Services
 
 IDLE_SECONDS = 75  # a connection between two requests
 MEMORY_EVERY = 1.0  # seconds between two measurements of the memory
 
-SWITCH_SECONDS = (
-    0.0005  # after which a thread that waits for the GIL gets it: workers must not wait for answers
-)
+# Seconds after which a thread that waits for the GIL gets it: workers must not wait for answers.
+SWITCH_SECONDS = 0.0005
 
 
 class _Server(uvicorn.Server):  # type: ignore[misc, unused-ignore]
@@ -86,7 +84,7 @@ class ServerProcess:
             listening.close()
         if loading_page.error is not None:
             raise loading_page.error
-        working = self._services is not None and self._services.working
+        working = self._services is not None and self._services.jobs
         if self._error is not None:
             if working:
                 sys.stderr.write(f"gemel serve: {self._error}\n")
@@ -123,12 +121,13 @@ class ServerProcess:
             ) from error
         return config
 
-    async def _start(self) -> App:
+    async def _start(self) -> ASGIApp:
         # At the same time: reading weights and importing the web framework take about equally long.
         loading = asyncio.to_thread(load_services, self._model, self._options)
-        services, create_app = await asyncio.gather(loading, asyncio.to_thread(_application))
+        importing = asyncio.to_thread(import_module, "gemel.serve.app")
+        services, application = await asyncio.gather(loading, importing)
         self._services = services
-        app = create_app(services, self._options, self._keys)
+        app: Starlette = application.create_app(services, self._options, self._keys)
         state = await app.state.health.ready()
         if not state.ready:
             raise WorkError(f"the model was loaded but does not compute: {state.reason}")
@@ -154,7 +153,7 @@ class ServerProcess:
         while True:
             await asyncio.sleep(MEMORY_EVERY)
             used = memory_bytes()
-            if memory_state(used, limit) is MemoryState.OVER:
+            if used > limit:
                 self._error = WorkError(
                     f"the memory of the server grew to {used / 1e6:,.0f} MB, over its limit of "
                     f"{limit / 1e6:,.0f} MB; it ended so that it can be restarted"
@@ -167,12 +166,6 @@ def _exit(code: int) -> NoReturn:
     """End the process at once: a thread cannot be stopped, and Python would wait for it."""
     sys.stderr.flush()
     os._exit(code)
-
-
-def _application() -> Callable[[Services, ServeOptions, Keys], Starlette]:
-    from gemel.serve.app import create_app
-
-    return create_app
 
 
 def load_keys(options: ServeOptions) -> Keys:
@@ -254,14 +247,14 @@ class LoadingPage:
 
     def __init__(
         self,
-        start: Callable[[], Awaitable[App]],
+        start: Callable[[], Awaitable[ASGIApp]],
         stop: Callable[[], Awaitable[None]],
         fail: Callable[[], None],
     ) -> None:
         """`start` makes the application; `stop` is awaited at the end; `fail` ends the server when `start` fails."""
         self.error: BaseException | None = None
         self._start, self._stop, self._fail = start, stop, fail
-        self._app: App | None = None
+        self._app: ASGIApp | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -288,10 +281,7 @@ class LoadingPage:
             self._fail()
 
     async def _loading(self, path: str, send: Send) -> None:
-        if path != "/health/live":
+        if path == "/health/live":
+            await send_json(send, 200, b'{"live":true}')
+        else:
             await send_problem(send, path, LOADING)
-            return
-        body = b'{"live":true}'
-        headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        await send({"type": "http.response.body", "body": body})

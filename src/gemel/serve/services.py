@@ -1,23 +1,47 @@
-"""What routes use: the loaded models and indexes, the batcher, and a few threads for longer work."""
+"""What routes use: the loaded models and indexes, the batcher, and a few threads for longer work.
+
+Work that is not a forward pass (index searches, pairs, clusters, reranking, writes) runs on these threads. A running
+thread cannot be stopped, so what may run and wait is bounded for each client; clients take turns, and long jobs never
+take the last free thread, so that a search does not wait behind another client's clusters.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
-from time import perf_counter
-from typing import TYPE_CHECKING, TypeVar
+import asyncio
+import hashlib
+import threading
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from time import perf_counter, time
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
 
 from gemel.cross_model import CrossModel
+from gemel.errors import InputError
 from gemel.model import Model
 from gemel.serve.batcher import Batcher, EmbedOptions, EmbedResult
-from gemel.serve.counters import Counters
-from gemel.serve.jobs import Jobs
-from gemel.serve.limits import Limits, memory_bytes
+from gemel.serve.options import DeadlineExceeded, Limits, Overloaded
+from gemel.serve.queue import RoundRobin
+from gemel.serve.telemetry import Counters, memory_bytes
+from gemel.types import Vectors
+from gemel.vectors.calibration import Calibration, calibrate
 
 if TYPE_CHECKING:
     from gemel.index.index import Index
 
 T = TypeVar("T")
+
+THREADS = 2  # jobs that run at once
+SHORT_PER_LONG = 4  # short jobs of a client that may run or wait, for each long one
+CLIENTS = 8  # clients that may have as much waiting as one client may
+RETRY_SECONDS = 5.0
+CALIBRATIONS = 32  # that are cached
+CALIBRATION_PAIRS = 200_000  # random pairs: enough for a percentile, a few milliseconds
 
 
 class Services:
@@ -34,7 +58,6 @@ class Services:
         limits: Limits | None = None,
         threads: int | None = None,
         cache_bytes: int = 64_000_000,
-        counters: Counters | None = None,
     ) -> None:
         """`name` and `cross_name` are what clients call the models; `indexes` by the names the operator gave."""
         self.model, self.model_name = model, name or model.name
@@ -42,15 +65,12 @@ class Services:
         self.cross_name = (cross_name or cross.name) if cross is not None else None
         self.indexes: Mapping[str, Index] = dict(indexes or {})
         self.limits = limits or Limits()
-        self.counters = counters or Counters()
+        self.counters = Counters()
         self._threads, self._cache_bytes = threads, cache_bytes
         self._batcher: Batcher | None = None
-        self._jobs = Jobs(self.limits, self.counters)
-
-    @property
-    def working(self) -> int:
-        """Jobs that run or wait."""
-        return len(self._jobs)
+        self.calibrations = Calibrations()
+        self.started = int(time())
+        self.jobs = Jobs(self.limits, self.counters)
 
     @property
     def batcher(self) -> Batcher:
@@ -61,65 +81,241 @@ class Services:
             )
         return self._batcher
 
-    async def embed(self, texts: Sequence[str], options: EmbedOptions) -> EmbedResult:
-        """Vectors of texts whose number and lengths were checked, through the batcher.
-
-        Raises `Overloaded` (429) when the queue is full, `DeadlineExceeded` (504), `TooLarge` (413) for too many
-        tokens, InputError (400) for texts that cannot be encoded; cancelled with the request.
-        """
-        return await self.batcher.embed(texts, options)
-
     async def probe(self, text: str) -> float:
         """Seconds of one real forward pass, which goes before everything that waits."""
         started = perf_counter()
         await self.batcher.embed([text], EmbedOptions(client="health"), urgent=True)
         return perf_counter() - started
 
-    async def work(
-        self,
-        function: Callable[[], T],
-        *,
-        client: str = "",
-        long: bool = False,
-        seconds: float | None = None,
-    ) -> T:
-        """A computation (index search, pairs, explain) on a worker thread, in turns between clients.
-
-        `long`: it may take seconds. One thread is kept free of long ones, and a client may have few of them.
-        """
-        return await self._jobs.run(function, client=client, long=long, seconds=seconds)
-
-    def reserve(self, client: str) -> AbstractContextManager[None]:
-        """Around a request that needs long work: raises `Overloaded` (429) where its client has too many."""
-        return self._jobs.reserve(client)
-
     async def close(self) -> None:
         if self._batcher is not None:
             await self._batcher.close()
-        self._jobs.close()
-        if not self.working:  # a thread may still write to an index
+        self.jobs.close()
+        if not self.jobs:  # a thread may still write to an index
             for index in self.indexes.values():
                 index.close()
 
     def status(self) -> dict[str, object]:
         """The answer of /status: throughput, latency by stage, queue, batches, cache, memory, uptime."""
-        counters, batcher = self.counters, self._batcher
+        counters, batcher = self.counters, self.batcher
         return {
             "model": self.model_name,
             "engine": self.model.kernel,
             **counters.summary(),
             "queue": {
-                "tokens": batcher.queue_tokens if batcher else 0,
-                "texts": len(batcher.workers.queue) if batcher else 0,
+                "tokens": batcher.queue_tokens,
+                "texts": len(batcher.workers.queue),
                 "most_tokens": self.limits.queue_tokens,
-                "jobs": self.working,
+                "jobs": len(self.jobs),
             },
             "cache": {
                 "hits": counters.cache_hits,
                 "misses": counters.cache_misses,
                 "shared": counters.shared,
-                "texts": len(batcher.cache) if batcher else 0,
-                "bytes": batcher.cache.bytes if batcher else 0,
+                "texts": len(batcher.cache),
+                "bytes": batcher.cache.bytes,
             },
             "memory_bytes": memory_bytes(),
         }
+
+
+@dataclass(frozen=True)
+class Call:
+    """One request to a route: the services on behalf of its client."""
+
+    services: Services
+    client: str
+    """The name of its API key, else its address."""
+    read_only: bool = False
+    """Its key may not change an index."""
+
+    @property
+    def model(self) -> Model:
+        return self.services.model
+
+    @property
+    def model_name(self) -> str:
+        return self.services.model_name
+
+    @property
+    def limits(self) -> Limits:
+        return self.services.limits
+
+    async def embed(self, texts: Sequence[str], options: EmbedOptions) -> EmbedResult:
+        """Vectors of texts whose number and lengths were checked, through the batcher.
+
+        Raises `Overloaded` (429) when the queue is full, `DeadlineExceeded` (504), `TooLarge` (413) for too many
+        tokens, InputError (400) for texts that cannot be encoded; cancelled with the request.
+        """
+        return await self.services.batcher.embed(texts, replace(options, client=self.client))
+
+    async def work(self, function: Callable[[], T], *, long: bool = False) -> T:
+        """A computation (index search, pairs, explain) on a worker thread, in turns between clients.
+
+        `long`: it may take seconds. One thread is kept free of long ones, and a client may have few of them.
+        """
+        return await self.services.jobs.run(function, client=self.client, long=long)
+
+    def reserve(self) -> AbstractContextManager[None]:
+        """Around a request that needs long work: raises `Overloaded` (429) where its client has too many."""
+        return self.services.jobs.reserve(self.client)
+
+
+@dataclass(eq=False)
+class ThreadJob:
+    """One computation that waits or runs."""
+
+    function: Callable[[], Any]
+    client: str
+    long: bool
+    done: asyncio.Future[Any]
+    begun: bool = False
+
+    @property
+    def waiting(self) -> bool:
+        return not self.done.done()
+
+
+class Jobs:
+    """The threads and their queue. Used on one event loop."""
+
+    def __init__(self, limits: Limits, counters: Counters) -> None:
+        self._limits, self._counters = limits, counters
+        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="gemel-work")
+        self._waiting = {long: RoundRobin[ThreadJob]() for long in (False, True)}
+        self._running: Counter[bool] = Counter()
+        self._closed = False
+        self._counts: Counter[tuple[str, bool]] = Counter()
+        self._requests: Counter[str] = Counter()
+
+    def __len__(self) -> int:
+        """Jobs that run or wait."""
+        return self._counts.total()
+
+    @contextmanager
+    def reserve(self, client: str) -> Iterator[None]:
+        """Around all that a long request does: refuse it before its texts are encoded, not after."""
+        most = self._limits.client_jobs
+        self._check(self._requests[client], most, self._requests.total())
+        self._requests[client] += 1
+        try:
+            yield
+        finally:
+            self._requests -= Counter([client])  # forgets a client whose count is 0
+
+    async def run(self, function: Callable[[], T], *, client: str = "", long: bool = False) -> T:
+        """The result of `function`. After its time nobody waits for it, but it keeps its thread."""
+        most = self._limits.client_jobs * (1 if long else SHORT_PER_LONG)
+        total = sum(count for (_, is_long), count in self._counts.items() if is_long == long)
+        self._check(self._counts[client, long], most, total)
+        allowed = self._limits.seconds
+        job = ThreadJob(function, client, long, asyncio.get_running_loop().create_future())
+        self._counts[client, long] += 1
+        self._waiting[long].put(job)
+        self._start()
+        try:
+            finished, _ = await asyncio.wait({job.done}, timeout=allowed)
+        except asyncio.CancelledError:
+            self._give_up(job)
+            raise
+        if not finished:
+            self._give_up(job)
+            self._counters.rejected["deadline"] += 1
+            raise DeadlineExceeded(f"the answer was not ready within {allowed:g} s. Ask for less at once")
+        result: T = job.done.result()
+        return result
+
+    def close(self) -> None:
+        """Begin nothing that waits; what runs continues, as a thread cannot be stopped."""
+        self._closed = True
+        for turns in self._waiting.values():
+            while (job := turns.next()) is not None:
+                self._give_up(job)
+        self._pool.shutdown(wait=False)
+
+    def _start(self) -> None:
+        """Give free threads to those whose turn it is."""
+        while not self._closed and self._running.total() < THREADS and (job := self._next()) is not None:
+            job.begun = True
+            self._running[job.long] += 1
+            loop = job.done.get_loop()
+            running = self._pool.submit(job.function)
+            running.add_done_callback(partial(self._deliver, loop, job))
+
+    def _next(self) -> ThreadJob | None:
+        """A long job where none runs, else a short one: neither waits for all of the other."""
+        if not self._running[True] and (job := self._waiting[True].next()) is not None:
+            return job
+        if (job := self._waiting[False].next()) is not None:
+            return job
+        return self._waiting[True].next() if self._running[True] < THREADS - 1 else None
+
+    def _deliver(self, loop: asyncio.AbstractEventLoop, job: ThreadJob, running: Future[Any]) -> None:
+        """On the thread of the job."""
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(self._finish, job, running)
+
+    def _finish(self, job: ThreadJob, running: Future[Any]) -> None:
+        self._running[job.long] -= 1
+        self._uncount(job)
+        if not job.done.done():
+            if running.cancelled():
+                job.done.cancel()
+            elif (error := running.exception()) is not None:
+                job.done.set_exception(error)
+            else:
+                job.done.set_result(running.result())
+        self._start()
+
+    def _give_up(self, job: ThreadJob) -> None:
+        """A job that has not begun never will; nobody sees the result of one that has."""
+        if not job.done.done():
+            job.done.cancel()
+            if not job.begun:
+                self._uncount(job)
+
+    def _uncount(self, job: ThreadJob) -> None:
+        self._counts -= Counter([(job.client, job.long)])
+
+    def _check(self, count: int, most: int, total: int) -> None:
+        if count >= most or total >= CLIENTS * most:
+            self._counters.rejected["work"] += 1
+            whose = f"{count} longer requests of this client" if count >= most else f"{total} longer requests"
+            raise Overloaded(f"{whose} run or wait already. Try again in {RETRY_SECONDS:g} s", RETRY_SECONDS)
+
+
+class Calibrations:
+    """The most recent calibrations, by the vectors they were computed from. Safe to use from several threads."""
+
+    def __init__(self) -> None:
+        self._cached: OrderedDict[object, Calibration | None] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def between(self, client: str, left: Vectors, right: Vectors | None = None) -> Calibration | None:
+        """Of pairs within `left`, or of left and right; None where these are too few or too similar to calibrate.
+
+        Cached for this client only: another client could tell by the time of its answer which texts were sent.
+        """
+        sides = [np.ascontiguousarray(side) for side in (left, right) if side is not None]
+        key = [(side.shape, hashlib.blake2b(side.data, digest_size=16).digest()) for side in sides]
+        return self.cached((client, *key), lambda: (left, right))
+
+    def cached(self, key: object, sample: Callable[[], tuple[Vectors, Vectors | None]]) -> Calibration | None:
+        """As `between`, for vectors that are fetched only when the key is new."""
+        with self._lock:
+            if key in self._cached:
+                self._cached.move_to_end(key)
+                return self._cached[key]
+        calibration = _calibrate(*sample())
+        with self._lock:
+            self._cached[key] = calibration
+            while len(self._cached) > CALIBRATIONS:
+                self._cached.popitem(last=False)
+        return calibration
+
+
+def _calibrate(left: Vectors, right: Vectors | None) -> Calibration | None:
+    try:
+        return calibrate(left, other=right, sample=CALIBRATION_PAIRS)
+    except InputError:
+        return None

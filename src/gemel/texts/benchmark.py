@@ -15,12 +15,11 @@ from numpy.typing import NDArray
 from gemel.checkpoint.architecture import architecture_of
 from gemel.checkpoint.folder import Checkpoint, read_checkpoint
 from gemel.checkpoint.sources import find_model
-from gemel.encoder.batches import usable_cores
 from gemel.encoder.engines.native import why_not
 from gemel.encoder.weights import read_network
 from gemel.errors import InputError
 from gemel.model import Model
-from gemel.options import EngineName, Precision
+from gemel.options import EngineName, Precision, usable_cores
 from gemel.terminal import Progress
 from gemel.types import AnyVectors
 
@@ -76,11 +75,8 @@ class BenchmarkResult:
         """The fastest of each precision."""
         best: dict[str, EngineResult] = {}
         for result in self.ran:
-            if (
-                result.precision not in best
-                or result.texts_per_second > best[result.precision].texts_per_second
-            ):
-                best[result.precision] = result
+            rival = best.setdefault(result.precision, result)
+            best[result.precision] = max(rival, result, key=lambda each: each.texts_per_second)
         return list(best.values())
 
 

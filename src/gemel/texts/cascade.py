@@ -6,19 +6,19 @@ encodes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gemel.index.approximate import recall_of
 from gemel.options import check_count
 from gemel.types import Encoder, Vectors
 from gemel.vectors.pair_scan import Pairs
 from gemel.vectors.pairs import similar_pairs
 from gemel.vectors.search import Hits, search
-from gemel.vectors.similarity import row_scores
 
 Positions = NDArray[np.int64]
 
@@ -65,31 +65,33 @@ class Cascade:
     def pairs(self, texts: Sequence[str], k: int, other: Sequence[str] | None = None) -> CascadePairs:
         """The `k` best pairs, by the model, of the texts in the best pairs of the student."""
         rng = np.random.default_rng(self.seed)
-        sample = _sample(len(texts), rng)
-        other_sample = None if other is None else _sample(len(other), rng)
-        rough = _encode(self.student, texts)
-        rough_other = None if other is None else _encode(self.student, other)
-        proposed = similar_pairs(rough, k=k * self.candidates, other=rough_other, threads=self.threads)
-        part = len(sample) / max(len(texts), 1)
-        if other is None or rough_other is None or other_sample is None:
-            chosen = np.concatenate([proposed.left, proposed.right, sample])
-            left = right = SomeVectors.of(self.model, texts, chosen)
-            pairs = _best_pairs(left, None, k, self.threads)
-            recall = self._pair_recall((rough[sample], None), (left[sample], None), k * part * part)
-        else:
-            left = SomeVectors.of(self.model, texts, np.concatenate([proposed.left, sample]))
-            right = SomeVectors.of(self.model, other, np.concatenate([proposed.right, other_sample]))
-            pairs = _best_pairs(left, right, k, self.threads)
-            recall = self._pair_recall(
-                (rough[sample], rough_other[other_sample]),
-                (left[sample], right[other_sample]),
-                k * part * len(other_sample) / max(len(other), 1),
-            )
-        return CascadePairs(replace(pairs, recall=recall), left, right, (sample, other_sample))
+        sides = [texts] if other is None else [texts, other]
+        samples = [_sample(len(side), rng) for side in sides]
+        rough = [_encode(self.student, side) for side in sides]
+        proposed = _in_pairs(self._best_pairs(rough, k * self.candidates), len(sides))
+        encoded = [
+            SomeVectors.of(self.model, side, np.concatenate(positions))
+            for side, *positions in zip(sides, proposed, samples, strict=True)
+        ]
+        # The best pairs of all texts that have vectors: more than the candidates, without further encoding.
+        best = self._best_pairs([some.vectors for some in encoded], k)
+        parts = [len(sample) / max(len(side), 1) for sample, side in zip(samples, sides, strict=True)]
+        recall = self._pair_recall(
+            [vectors[sample] for vectors, sample in zip(rough, samples, strict=True)],
+            [some[sample] for some, sample in zip(encoded, samples, strict=True)],
+            k * parts[0] * parts[-1],
+        )
+        left, right = encoded[0].positions[best.left], encoded[-1].positions[best.right]
+        pairs = replace(best, left=left, right=right, complete=False, recall=recall)
+        return CascadePairs(pairs, encoded[0], encoded[-1], samples)
+
+    def _best_pairs(self, sides: Sequence[Vectors], k: int) -> Pairs:
+        """Within the one array of vectors, or between the two."""
+        return similar_pairs(sides[0], k=k, other=None if len(sides) == 1 else sides[1], threads=self.threads)
 
     def _search_recall(
         self, rough: tuple[Vectors, Vectors], exact: tuple[Vectors, Vectors], depth: float
-    ) -> float | None:
+    ) -> float:
         """Within the sample: of the best `depth` texts per query by the model, the share that the student proposes.
 
         Sampled texts are used as queries where there are few queries.
@@ -102,22 +104,15 @@ class Cascade:
         k = max(_FEWEST_HITS, round(depth))
         truth = search(queries, exact[1][extra:], k, threads=self.threads).index
         proposed = search(rough_queries, rough[1][extra:], k * self.candidates, threads=self.threads).index
-        return _share([np.isin(row, given) for row, given in zip(truth, proposed, strict=True)])
+        return recall_of(proposed, truth)
 
-    def _pair_recall(
-        self,
-        rough: tuple[Vectors, Vectors | None],
-        exact: tuple[Vectors, Vectors | None],
-        depth: float,
-    ) -> float | None:
+    def _pair_recall(self, rough: Sequence[Vectors], exact: Sequence[Vectors], depth: float) -> float | None:
         """Within the sample: of the best `depth` pairs by the model, the share whose texts the student proposes."""
         k = max(_FEWEST_PAIRS, round(depth))
-        truth = similar_pairs(exact[0], k=k, other=exact[1], threads=self.threads)
-        proposed = similar_pairs(rough[0], k=k * self.candidates, other=rough[1], threads=self.threads)
-        left, right = proposed.left, proposed.right
-        if exact[1] is None:
-            left = right = np.concatenate([left, right])
-        return _share([np.isin(truth.left, left) & np.isin(truth.right, right)])
+        truth = self._best_pairs(exact, k)
+        proposed = _in_pairs(self._best_pairs(rough, k * self.candidates), len(rough))
+        found = np.isin(truth.left, proposed[0]) & np.isin(truth.right, proposed[-1])
+        return float(found.mean()) if len(truth) else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,8 +131,8 @@ class CascadePairs:
     pairs: Pairs
     left: SomeVectors
     right: SomeVectors
-    sample: tuple[Positions, Positions | None]
-    """Positions of the texts on which the recall was measured."""
+    samples: list[Positions]
+    """Positions of the texts on which the recall was measured, of each set of texts."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,15 +176,17 @@ class SomeVectors:
         return self.vectors[self.row[positions]]
 
 
-def scores_of(
-    left: Vectors | SomeVectors, rows: Positions, right: Vectors | SomeVectors, columns: Positions
+def in_blocks(
+    score: Callable[[Vectors, Vectors], Vectors],
+    left: Vectors | SomeVectors,
+    rows: Positions,
+    right: Vectors | SomeVectors,
+    columns: Positions,
 ) -> Vectors:
-    """Cosines of pairs of positions, block by block."""
-    out = np.empty(len(rows), dtype=np.float32)
-    for start in range(0, len(rows), _BLOCK):
-        block = slice(start, start + _BLOCK)
-        out[block] = row_scores(left[rows[block]], right[columns[block]])
-    return out
+    """Scores of pairs of positions, block by block: the vectors of a block are copied."""
+    starts = range(0, max(len(rows), 1), _BLOCK)
+    blocks = (slice(start, start + _BLOCK) for start in starts)
+    return np.concatenate([score(left[rows[block]], right[columns[block]]) for block in blocks])
 
 
 def _encode(model: Encoder, texts: Sequence[str]) -> Vectors:
@@ -202,14 +199,6 @@ def _sample(count: int, rng: np.random.Generator) -> Positions:
     return np.sort(rng.permutation(count)[:size])
 
 
-def _best_pairs(left: SomeVectors, right: SomeVectors | None, k: int, threads: int | None) -> Pairs:
-    """The best pairs of all texts that have vectors: more than the candidates, without further encoding."""
-    pairs = similar_pairs(left.vectors, k=k, other=None if right is None else right.vectors, threads=threads)
-    columns = (left if right is None else right).positions
-    return replace(pairs, left=left.positions[pairs.left], right=columns[pairs.right], complete=False)
-
-
-def _share(proposed: Sequence[NDArray[np.bool_]]) -> float | None:
-    """The mean over queries of the share of the truth that was proposed; None: there is no truth."""
-    shares = [row.mean() for row in proposed if len(row)]
-    return float(np.mean(shares)) if shares else None
+def _in_pairs(pairs: Pairs, sides: int) -> list[Positions]:
+    """The positions that are in a pair, of each set of texts."""
+    return [np.concatenate([pairs.left, pairs.right])] if sides == 1 else [pairs.left, pairs.right]

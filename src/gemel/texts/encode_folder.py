@@ -11,7 +11,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from itertools import chain, islice
 from pathlib import Path
@@ -24,15 +24,19 @@ from gemel.errors import GemelError, InputError, WorkError
 from gemel.files.atomic import START_AGAIN, append, finish_part, reopen_part, sha256_of, sync, write_atomic
 from gemel.files.rows import Row
 from gemel.options import EncodeOptions
-from gemel.texts.formats import FORMATS, Format, RowBlock, Shape
-from gemel.texts.journal import (
+from gemel.texts.folder_files import (
+    DTYPES,
+    FORMATS,
     JOURNAL,
     KIND,
     MANIFEST,
     VERSION,
     FolderPlan,
+    Format,
     Journal,
     Json,
+    RowBlock,
+    Shape,
     Shard,
     check_file,
     load_journal,
@@ -45,8 +49,6 @@ from gemel.texts.journal import (
 from gemel.types import AnyVectors, Encoder
 
 SIDE_FILES = ("ids.jsonl", "texts.jsonl")  # grow through all shards
-
-DTYPES = ("float32", "float16", "int8", "uint8")
 
 BLOCK_CHARACTERS = (
     2_000_000  # a block ends here too: long documents neither fill memory nor delay a checkpoint
@@ -107,7 +109,7 @@ def encode_to_folder(  # noqa: PLR0913 - all options have a default
     layout, folder = FORMATS[format], Path(folder)
     layout.check()
     if fingerprint is None:
-        fingerprint = _fingerprint(model, options)
+        fingerprint = fingerprint_of(model, options)
     plan = FolderPlan(
         json.loads(json.dumps(fingerprint)), format, keep_texts, shard_rows if layout.sharded else None
     )
@@ -217,7 +219,7 @@ def _undamaged(path: Path) -> Iterator[None]:
         raise InputError(f"{path} is damaged: {reason}. Encode again with overwrite (--overwrite)") from error
 
 
-def _fingerprint(model: Encoder, options: EncodeOptions | None) -> dict[str, Any]:
+def fingerprint_of(model: Encoder, options: EncodeOptions | None) -> dict[str, Any]:
     """What the vectors depend on, to the bit: engines agree closely, but not in the last digit."""
     try:
         of_model = model.fingerprint_for(options or EncodeOptions())  # type: ignore[attr-defined] # of gemel.Model
@@ -417,9 +419,7 @@ def _manifest(folder: Path, final: Journal) -> Json:
         "shard_rows": final.plan.shard_rows,
         "input": {"rows": final.rows, "sha256": final.input_sha256},
         "fingerprint": final.plan.fingerprint,
-        "shards": [
-            {"file": shard.file, "rows": shard.rows, "sha256": shard.sha256} for shard in final.shards
-        ],
+        "shards": [asdict(shard) for shard in final.shards],
         "files": [{"file": name, "sha256": sha256_of(folder / name)} for name in sorted(final.sizes)],
     }
 

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from gemel.checkpoint.head import Flow
 from gemel.encoder.pooling import POOLINGS, pool
 from gemel.errors import InputError
-from gemel.evaluation.report.html import STYLE
-from gemel.evaluation.report.markup import Markup, element
-from gemel.model import Model, TokenEmbeddings
+from gemel.evaluation.report.markup import STYLE, Markup, element, page
+from gemel.model import Model
 from gemel.options import EncodeKeywords, EncodeOptions
+from gemel.types import TokenEmbeddings
 
 __all__ = ["Explanation", "explain"]
 
@@ -245,39 +245,24 @@ _CSS = """
 
 
 def _page(left: str, right: str, score: float, maps: Sequence[HeatMap]) -> str:
-    head = element(
-        "head",
-        element("meta", charset="utf-8"),
-        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        element("title", f"Why {score:.3f}: {left} | {right}"),
-        element("style", Markup(STYLE + _CSS)),
+    terms = (element("dt", "rows"), element("dd", left), element("dt", "columns"), element("dd", right))
+    key = (
+        element("span", class_="key for"),
+        "raises the score",
+        element("span", class_="key against"),
+        "lowers the score",
     )
-    body = element(
-        "body",
+    return page(
+        f"Why {score:.3f}: {left} | {right}",
+        STYLE + _CSS,
         element("h1", f"Cosine {score:.3f}"),
+        element("dl", *terms),
         element(
-            "dl",
-            element("dt", "rows"),
-            element("dd", left),
-            element("dt", "columns"),
-            element("dd", right),
+            "p", "Each cell is what a pair adds to the cosine; all cells together sum to it.", class_="soft"
         ),
-        element(
-            "p",
-            "Each cell is what a pair adds to the cosine; all cells together sum to it.",
-            class_="soft",
-        ),
-        element(
-            "p",
-            element("span", class_="key for"),
-            "raises the score",
-            element("span", class_="key against"),
-            "lowers the score",
-            class_="soft",
-        ),
+        element("p", *key, class_="soft"),
         *(_section(*each) for each in maps),
     )
-    return f"<!doctype html>\n{element('html', head, body, lang='en')}\n"
 
 
 def _section(

@@ -10,18 +10,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from gemel.checkpoint.folder import Checkpoint
 from gemel.checkpoint.head import Coupling, Dense, Flow
 from gemel.checkpoint.write import check_target, write_checkpoint
 from gemel.encoder.head import finish
 from gemel.errors import InputError, MissingExtra
+from gemel.model import Model
 from gemel.registry import Registry
-from gemel.types import AnyVectors, Vectors
+from gemel.types import Vectors
 from gemel.vectors.similarity import checked, normalize
 
 FLOOR = 1e-8
@@ -30,15 +30,6 @@ FLOOR = 1e-8
 BATCH = 128  # vectors in a training step of a flow
 
 RATE = 1e-3  # of Adam
-
-
-class SavedModel(Protocol):
-    """What a fit needs of a model: its files, and vectors before they are normalized."""
-
-    @property
-    def checkpoint(self) -> Checkpoint: ...
-
-    def encode(self, texts: Sequence[str], *, normalize: bool) -> AnyVectors: ...
 
 
 @dataclass(frozen=True)
@@ -70,7 +61,7 @@ class PostprocessResult:
 
 
 def save_postprocessed(
-    model: SavedModel,
+    model: Model,
     texts: Iterable[str],
     folder: Path | str,
     *,
@@ -101,16 +92,23 @@ def save_postprocessed(
     )
 
 
-class Fitted(Protocol):
-    """A fitted layer."""
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """A fitted layer of a model: a linear map or a flow."""
 
-    @property
-    def layer(self) -> Dense: ...
+    layer: Dense
+    note: str = ""
+    """What to know about the fit."""
+    log_likelihood: tuple[float, ...] = ()
+    """Of a flow, in nats per dimension: before training, then after each epoch."""
 
-    @property
-    def note(self) -> str: ...
-
-    def apply(self, vectors: ArrayLike) -> Vectors: ...
+    def apply(self, vectors: ArrayLike) -> Vectors:
+        """(n, in) -> (n, out): the same bits as a model with this layer gives before it normalizes."""
+        ready, dim = checked(vectors, "vectors"), self.layer.weight.shape[1]
+        if ready.shape[1] != dim:
+            what = "flow" if isinstance(self.layer, Flow) else "map"
+            raise InputError(f"vectors have {ready.shape[1]} dimensions, the {what} takes {dim}")
+        return finish(ready, [self.layer], unit=False, dim=None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,42 +125,7 @@ class Settings:
     """flow: seed of the first weights and the order of vectors. None: 0."""
 
 
-METHODS: Registry[Callable[[ArrayLike, Settings], Fitted]] = Registry("method")
-
-
-@METHODS.add("whitening")
-def _whitening(vectors: ArrayLike, settings: Settings) -> Fitted:
-    _only("whitening", settings, "dim")
-    return fit_whitening(vectors, settings.dim)
-
-
-@METHODS.add("centering")
-def _centering(vectors: ArrayLike, settings: Settings) -> Fitted:
-    _only("centering", settings)
-    return fit_centering(vectors)
-
-
-@METHODS.add("all-but-the-top")
-def _all_but_the_top(vectors: ArrayLike, settings: Settings) -> Fitted:
-    _only("all-but-the-top", settings, "remove")
-    return fit_all_but_the_top(vectors, settings.remove)
-
-
-@METHODS.add("flow")
-def _flow(vectors: ArrayLike, settings: Settings) -> Fitted:
-    _only("flow", settings, "epochs", "seed")
-    epochs = 4 if settings.epochs is None else settings.epochs
-    return fit_flow(vectors, epochs=epochs, seed=settings.seed or 0)
-
-
-def _only(method: str, settings: Settings, *own: str) -> None:
-    given = [name for name, value in vars(settings).items() if value is not None and name not in own]
-    if given:
-        has = f"it has {', '.join(own)}" if own else "it has no settings"
-        raise InputError(f"the method {method!r} has no setting {given[0]!r}; {has}")
-
-
-def fit_whitening(vectors: ArrayLike, dim: int | None = None, *, floor: float = FLOOR) -> LinearMap:
+def fit_whitening(vectors: ArrayLike, dim: int | None = None, *, floor: float = FLOOR) -> Fitted:
     """A map after which the vectors have mean 0 and covariance 1; `dim` keeps the widest directions.
 
     Outputs are ordered by the variance they had, so the first `d` of them are the whitening to `d`. A direction
@@ -180,18 +143,18 @@ def fit_whitening(vectors: ArrayLike, dim: int | None = None, *, floor: float = 
     scale = np.where(wide, 1 / np.sqrt(np.where(wide, spread, 1.0)), 0.0)
     flat = int((~wide).sum())
     note = f"{flat} of {keep} directions have no variance and are 0 after the map" if flat else ""
-    return linear_map(axes.directions[:keep] * scale[:, None], axes.mean, note)
+    return _linear_map(axes.directions[:keep] * scale[:, None], axes.mean, note)
 
 
-def fit_centering(vectors: ArrayLike) -> LinearMap:
+def fit_centering(vectors: ArrayLike) -> Fitted:
     """A map that subtracts the mean of `vectors`."""
     ready = checked(vectors, "vectors")
     if not len(ready):
         raise InputError("a mean needs at least 1 vector, got 0")
-    return linear_map(np.eye(ready.shape[1]), ready.mean(axis=0, dtype=np.float64))
+    return _linear_map(np.eye(ready.shape[1]), ready.mean(axis=0, dtype=np.float64))
 
 
-def fit_all_but_the_top(vectors: ArrayLike, remove: int | None = None) -> LinearMap:
+def fit_all_but_the_top(vectors: ArrayLike, remove: int | None = None) -> Fitted:
     """A map that subtracts the mean and sets the `remove` widest directions to 0; None: a hundredth of them.
 
     The vectors keep their dimensions.
@@ -202,33 +165,7 @@ def fit_all_but_the_top(vectors: ArrayLike, remove: int | None = None) -> Linear
     if not 0 <= count < most:
         raise InputError(f"remove must be from 0 to {most - 1}, one less than the dimensions, got {count}")
     top = axes.directions[:count]
-    return linear_map(np.eye(most) - top.T @ top, axes.mean)
-
-
-@dataclass(frozen=True, eq=False)
-class LinearMap:
-    """x -> weight @ x + bias."""
-
-    weight: Vectors
-    """(out, in) float32"""
-    bias: Vectors
-    """(out,) float32"""
-    note: str = ""
-    """What to know about the fit."""
-
-    @property
-    def layer(self) -> Dense:
-        """The map as a layer of a model, without activation."""
-        return Dense(self.weight, self.bias, "identity")
-
-    def apply(self, vectors: ArrayLike) -> Vectors:
-        """(n, in) -> (n, out): the same bits as a model with this layer gives before it normalizes."""
-        ready = checked(vectors, "vectors")
-        if ready.shape[1] != self.weight.shape[1]:
-            raise InputError(
-                f"vectors have {ready.shape[1]} dimensions, the map takes {self.weight.shape[1]}"
-            )
-        return finish(ready, [self.layer], unit=False, dim=None)
+    return _linear_map(np.eye(most) - top.T @ top, axes.mean)
 
 
 @dataclass(frozen=True, eq=False)
@@ -256,53 +193,15 @@ def principal_axes(vectors: ArrayLike) -> Axes:
     return Axes(mean, np.maximum(spread[::-1], 0.0), directions * signs[:, None])
 
 
-def linear_map(weight: NDArray[np.float64], mean: NDArray[np.float64], note: str = "") -> LinearMap:
+def _linear_map(weight: NDArray[np.float64], mean: NDArray[np.float64], note: str = "") -> Fitted:
     """The map x -> weight @ (x - mean)."""
-    ready = np.ascontiguousarray(weight, dtype=np.float32)
-    return LinearMap(ready, (-weight @ mean).astype(np.float32), note)
-
-
-@dataclass(frozen=True, eq=False)
-class FittedFlow:
-    """A trained flow and the likelihood of the vectors during training."""
-
-    layer: Flow
-    """The flow as a layer of a model."""
-    log_likelihood: tuple[float, ...]
-    """Nats per dimension: before training, then after each epoch."""
-
-    @property
-    def note(self) -> str:
-        first, last = self.log_likelihood[0], self.log_likelihood[-1]
-        return f"log-likelihood {first:.3f} before training, {last:.3f} after {len(self.log_likelihood) - 1} epochs"
-
-    def apply(self, vectors: ArrayLike) -> Vectors:
-        """(n, dim) -> (n, dim): the same bits as a model with this layer gives before it normalizes."""
-        return finish(self._checked(vectors), [self.layer], unit=False, dim=None)
-
-    def invert(self, vectors: ArrayLike) -> Vectors:
-        """The vectors that `apply` turns into these, up to rounding."""
-        z = self._checked(vectors).astype(np.float64)
-        for step in reversed(self.layer.couplings):
-            half = z.shape[1] // 2
-            inner = np.maximum(z[:, :half] @ step.w1.T + step.b1, 0)
-            scale, move = np.split(inner @ step.w2.T + step.b2, 2, axis=1)
-            z[:, half:] = (z[:, half:] - move) * np.exp(-np.tanh(scale))
-            z = z[:, np.argsort(step.order)]
-        weight = self.layer.weight.astype(np.float64)
-        bias = 0.0 if self.layer.bias is None else self.layer.bias
-        return np.linalg.solve(weight, (z - bias).T).T.astype(np.float32)
-
-    def _checked(self, vectors: ArrayLike) -> Vectors:
-        ready, dim = checked(vectors, "vectors"), self.layer.weight.shape[1]
-        if ready.shape[1] != dim:
-            raise InputError(f"vectors have {ready.shape[1]} dimensions, the flow takes {dim}")
-        return ready
+    bias = (-weight @ mean).astype(np.float32)
+    return Fitted(Dense(np.ascontiguousarray(weight, dtype=np.float32), bias, "identity"), note)
 
 
 def fit_flow(
     vectors: ArrayLike, *, couplings: int = 6, hidden: int = 128, epochs: int = 4, seed: int = 0
-) -> FittedFlow:
+) -> Fitted:
     """Train a flow on unlabeled vectors; a few thousand take seconds. The same seed gives the same flow."""
     torch = _torch()
     for name, value, least in (("couplings", couplings, 1), ("hidden", hidden, 1), ("epochs", epochs, 0)):
@@ -351,7 +250,7 @@ def _initial_coupling(dim: int, hidden: int, random: np.random.Generator) -> Cou
     )
 
 
-def _train(torch: Any, start: Flow, vectors: Vectors, epochs: int, seed: int) -> FittedFlow:  # noqa: ANN401
+def _train(torch: Any, start: Flow, vectors: Vectors, epochs: int, seed: int) -> Fitted:  # noqa: ANN401
     rotated = torch.from_numpy(
         finish(vectors, [Flow(start.weight, start.bias, "flow", ())], unit=False, dim=None)
     )
@@ -373,7 +272,8 @@ def _train(torch: Any, start: Flow, vectors: Vectors, epochs: int, seed: int) ->
         Coupling(old.order, *(weight.detach().numpy().copy() for weight in step[1:]))
         for old, step in zip(start.couplings, steps, strict=True)
     )
-    return FittedFlow(Flow(start.weight, start.bias, "flow", couplings), tuple(history))
+    note = f"log-likelihood {history[0]:.3f} before training, {history[-1]:.3f} after {epochs} epochs"
+    return Fitted(Flow(start.weight, start.bias, "flow", couplings), note, tuple(history))
 
 
 def torch_steps(torch: Any, couplings: Sequence[Coupling]) -> list[tuple[Any, ...]]:  # noqa: ANN401
@@ -457,15 +357,17 @@ def isotropy(vectors: ArrayLike) -> Isotropy:
     own = float((unit * unit).sum())  # the number of rows, without zero vectors
     mean = total / rows
     second = unit.T @ unit / rows
-    spread = np.maximum(np.linalg.eigvalsh(second - np.outer(mean, mean)), 0.0)
+    variances = np.linalg.eigvalsh(second - np.outer(mean, mean))
+    wide = variances[variances > 1e-12]  # without what rounding leaves of equal unit vectors
+    shares = wide / wide.sum()
     return Isotropy(
         vectors=rows,
         dim=dim,
         mean_cosine=float((total @ total - own) / (rows * (rows - 1))),
         mean_length=float(np.sqrt(mean @ mean)),
         partition=_partition(unit, second),
-        effective_rank=_effective_rank(spread),
-        participation_ratio=_participation_ratio(spread),
+        effective_rank=float(np.exp(-(shares * np.log(shares)).sum())) if len(shares) else 0.0,
+        participation_ratio=float(1 / (shares * shares).sum()) if len(shares) else 0.0,
     )
 
 
@@ -476,17 +378,23 @@ def _partition(unit: NDArray[np.float64], second: NDArray[np.float64]) -> float:
     return float(sums.min() / sums.max())
 
 
-def _effective_rank(spread: NDArray[np.float64]) -> float:
-    shares = _shares(spread)
-    return float(np.exp(-(shares * np.log(shares)).sum())) if len(shares) else 0.0
+METHODS: Registry[Callable[[ArrayLike, Settings], Fitted]] = Registry("method")
 
 
-def _participation_ratio(spread: NDArray[np.float64]) -> float:
-    shares = _shares(spread)
-    return float(1 / (shares * shares).sum()) if len(shares) else 0.0
+def _add_method(name: str, fit: Callable[..., Fitted], *own: str) -> None:
+    """`own`: the settings that the method has."""
+
+    def fitted(vectors: ArrayLike, settings: Settings) -> Fitted:
+        given = {setting: value for setting, value in vars(settings).items() if value is not None}
+        if other := [setting for setting in given if setting not in own]:
+            has = f"it has {', '.join(own)}" if own else "it has no settings"
+            raise InputError(f"the method {name!r} has no setting {other[0]!r}; {has}")
+        return fit(vectors, **given)
+
+    METHODS.add(name)(fitted)
 
 
-def _shares(spread: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Each variance as a share of their sum; what rounding leaves of equal unit vectors is not counted."""
-    wide = spread[spread > 1e-12]
-    return np.asarray(wide / wide.sum())
+_add_method("whitening", fit_whitening, "dim")
+_add_method("centering", fit_centering)
+_add_method("all-but-the-top", fit_all_but_the_top, "remove")
+_add_method("flow", fit_flow, "epochs", "seed")

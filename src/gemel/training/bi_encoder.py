@@ -20,7 +20,7 @@ from gemel.checkpoint.tokenizer import open_tokenizer
 from gemel.checkpoint.write import write_checkpoint
 from gemel.encoder.tokenizer import TextTokenizer, TokenIds, check_texts, cut
 from gemel.errors import InputError
-from gemel.training.network import TokenNetwork, encode_without_gradient, open_body, to_numpy, with_max_length
+from gemel.training.network import encode_without_gradient, load_layer, open_body, to_numpy, with_max_length
 from gemel.training.options import TrainOptions
 from gemel.training.packing import pack, pool_packed
 from gemel.types import Vectors
@@ -43,7 +43,7 @@ class BiEncoderNetwork:
                 f"{checkpoint.name} ends in a flow, which cannot be trained. Give the model from before `postprocess`"
             )
         self.checkpoint = with_max_length(checkpoint, options.max_length)
-        self.body: TokenNetwork = open_body(self.checkpoint, options)
+        self.body = open_body(self.checkpoint, options)
         self.dense = nn.ModuleList([_linear(layer) for layer in checkpoint.dense])
         self.module: nn.Module = nn.ModuleDict({"body": self.body.module, "dense": self.dense}).to(device)
         self.device = device
@@ -119,7 +119,7 @@ class BiEncoderNetwork:
                 weight=to_numpy(linear.weight),
                 bias=None if linear.bias is None else to_numpy(linear.bias),
             )
-            for layer, linear in zip(self.checkpoint.dense, _linears(self.dense), strict=True)
+            for layer, linear in zip(self.checkpoint.dense, cast("list[nn.Linear]", self.dense), strict=True)
         ]
         write_checkpoint(
             self.checkpoint,
@@ -174,20 +174,12 @@ def _remove_tokens(content: TokenIds, noise: float, rng: np.random.Generator) ->
 
 
 def _linear(layer: Dense) -> nn.Linear:
-    import torch
     from torch import nn
 
     outputs, inputs = layer.weight.shape
     linear = nn.Linear(inputs, outputs, bias=layer.bias is not None)
-    with torch.no_grad():
-        linear.weight.copy_(torch.from_numpy(np.array(layer.weight)))
-        if layer.bias is not None:
-            linear.bias.copy_(torch.from_numpy(np.array(layer.bias)))
+    load_layer(linear, layer.weight, layer.bias)
     return linear
-
-
-def _linears(layers: nn.ModuleList) -> list[nn.Linear]:
-    return [cast("nn.Linear", layer) for layer in layers]
 
 
 def _activations() -> dict[str, Any]:
@@ -212,11 +204,7 @@ def saved_head(objective: nn.Module | None, about: Mapping[str, Any]) -> Classif
     """The classification head to save with a model; None unless `about` has its labels and its concatenation."""
     if objective is None or "labels" not in about or "concat" not in about:
         return None
-    weights = {name: tensor.detach().float().cpu().numpy() for name, tensor in objective.state_dict().items()}
-    bias = weights.get("bias")
+    weights = {name: to_numpy(tensor.contiguous()) for name, tensor in objective.state_dict().items()}
     return ClassificationHead(
-        concat=about["concat"],
-        weight=np.ascontiguousarray(weights["weight"]),
-        bias=None if bias is None else np.ascontiguousarray(bias),
-        labels=tuple(about["labels"]),
+        about["concat"], weights["weight"], weights.get("bias"), labels=tuple(about["labels"])
     )

@@ -99,11 +99,9 @@ def _training(summary: Summary) -> str:
     lines = [f"- objective: {_code(summary.objective)}" + (f" ({_plain(settings)})" if settings else "")]
     lines += [f"- data: {_data(each)}" for each in summary.data]
     lines.append(f"- steps: {summary.steps:,}{_best_step(summary)}")
-    options = {name: tuple(v) if isinstance(v, list) else v for name, v in summary.options.items()}
-    always: dict[str, Any] = {
-        name: options[name] for name in ("epochs", "batch_size", "learning_rate", "seed") if name in options
-    }
-    shown = {**always, **changed_options(options, asdict(TrainOptions()))}
+    options = summary.options
+    always = {name: options[name] for name in ("epochs", "batch_size", "learning_rate", "seed")}
+    shown = {**always, **changed_options(options)}
     texts = [
         f"{name} {_plain(setting_text(value))}" for name, value in shown.items() if name not in _IRRELEVANT
     ]
@@ -182,19 +180,17 @@ class DataSet:
     skipped: int = 0
     """Rows that could not be used."""
     notes: tuple[str, ...] = ()
-    fingerprint: str = ""
 
     @classmethod
     def of(cls, examples: Examples) -> DataSet:
         """Name, size, columns and notes of `examples`."""
         return cls(
-            name=examples.name,
-            rows=len(examples),
-            roles=tuple(examples.roles),
-            classes=tuple(examples.classes),
-            skipped=int(getattr(examples, "skipped", 0)),
-            notes=tuple(map(str, getattr(examples, "notes", ()))),
-            fingerprint=examples.fingerprint(),
+            examples.name,
+            len(examples),
+            examples.roles,
+            examples.classes,
+            examples.skipped,
+            examples.notes,
         )
 
 
@@ -282,8 +278,9 @@ class Summary:
         return self.measured[-1] if self.measured else None
 
 
-def changed_options(options: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+def changed_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """The options that differ from their defaults."""
+    defaults = asdict(TrainOptions())
     return {name: value for name, value in options.items() if name in defaults and value != defaults[name]}
 
 

@@ -1,7 +1,7 @@
 """The cross-encoder in torch: the same scores as inference from the same checkpoint, with a gradient.
 
 The body is transformers' network, the head is ours: that of the checkpoint, or a new one. It is saved as a folder that
-transformers reads.
+transformers reads. Its objectives, which are not those of vectors, are at the end.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
 
@@ -17,12 +17,19 @@ from gemel.checkpoint.architecture import HeadLayout, architecture_of, max_posit
 from gemel.checkpoint.cross import has_token_types, read_cross, write_cross
 from gemel.checkpoint.folder import Checkpoint, is_cross_encoder, read_checkpoint
 from gemel.checkpoint.tokenizer import load_tokenizer
-from gemel.encoder.cross_head import layout_of, read_head
-from gemel.encoder.network import Array, Norm
-from gemel.encoder.pair_tokenizer import PairTokenizer
+from gemel.encoder.cross import PairTokenizer, layout_of, read_head
+from gemel.encoder.network import Norm
 from gemel.encoder.tokenizer import TokenIds
 from gemel.errors import InputError, ModelError
-from gemel.training.network import TransformerBody, encode_without_gradient, to_numpy, with_max_length
+from gemel.options import check_choice
+from gemel.training.network import (
+    TransformerBody,
+    encode_without_gradient,
+    load_layer,
+    to_numpy,
+    with_max_length,
+)
+from gemel.training.objectives.base import Needs, Objective, with_settings
 from gemel.training.options import TrainOptions
 from gemel.training.packing import pack, pool_packed
 from gemel.types import Vectors
@@ -73,7 +80,7 @@ class CrossNetwork:
 
         self.checkpoint = with_max_length(checkpoint, options.max_length)
         self.labels = tuple(labels) or ONE_OUTPUT
-        self.layout = layout_of(checkpoint.config)
+        self.layout = trained_layout(checkpoint)
         self.body = TransformerBody(self.checkpoint, options)
         self.head: CrossTorchHead = open_head(checkpoint, self.labels, options.dropout)
         self.module: nn.Module = nn.ModuleDict({"body": self.body.module, "head": self.head.module}).to(
@@ -98,7 +105,7 @@ class CrossNetwork:
         """Token ids of both texts of each pair with special tokens, truncated."""
         assert not noise, "no objective of a cross-encoder uses noise"
         left, right = [pair[0] for pair in items], [pair[1] for pair in items]
-        return [pair.ids for pair in self._tokenizer.pairs(left, right, self.checkpoint.max_length)]
+        return [pair.pieces[0] for pair in self._tokenizer.pairs(left, right, self.checkpoint.max_length)]
 
     def forward(self, tokens: Sequence[TokenIds]) -> Tensor:
         """(n, labels), as `CrossModel.logits` gives them."""
@@ -169,11 +176,22 @@ class CrossTorchHead:
         }
 
 
+def trained_layout(checkpoint: Checkpoint) -> HeadLayout:
+    """The layout of the head of this architecture; those of decoders are read, but not trained."""
+    layout = layout_of(checkpoint.config)
+    if layout.inner is None or layout.pooled_after_inner:
+        raise ModelError(
+            f"cross-encoders of the architecture {checkpoint.config.get('model_type')!r} can be used, not trained. "
+            "Start from an encoder such as BERT, RoBERTa or ModernBERT"
+        )
+    return layout
+
+
 def open_head(checkpoint: Checkpoint, labels: Sequence[str], dropout: float | None) -> CrossTorchHead:
     """The head of a cross-encoder with the same labels, in the order of `labels`; else a new one."""
     from torch import nn
 
-    layout, width = layout_of(checkpoint.config), checkpoint.width
+    layout, width = trained_layout(checkpoint), checkpoint.width
     assert width is not None, "every architecture with a head has a width"
     layers: dict[str, nn.Module] = {
         "inner": nn.Linear(width, width, bias=layout.inner_bias),
@@ -205,11 +223,11 @@ def _initialize(linear: nn.Linear) -> None:
 
 def _copy_pooler(checkpoint: Checkpoint, layout: HeadLayout, inner: nn.Module) -> None:
     """If the inner layer is the encoder's pooler (BERT, ALBERT), a plain encoder may have a trained one."""
-    if not layout.inner.startswith(layout.encoder):
+    if layout.inner is None or not layout.inner.startswith(layout.encoder):
         return
     for name in (layout.inner.removeprefix(layout.encoder), layout.inner):
         if f"{name}.weight" in checkpoint.weights and f"{name}.bias" in checkpoint.weights:
-            _copy(inner, checkpoint.weights[f"{name}.weight"], checkpoint.weights[f"{name}.bias"])
+            load_layer(inner, checkpoint.weights[f"{name}.weight"], checkpoint.weights[f"{name}.bias"])
 
 
 def _copy_head(checkpoint: Checkpoint, labels: Sequence[str], layers: dict[str, nn.Module]) -> None:
@@ -217,14 +235,14 @@ def _copy_head(checkpoint: Checkpoint, labels: Sequence[str], layers: dict[str, 
     former = read_cross(checkpoint.folder).labels
     head = read_head(checkpoint.config, checkpoint.weights, len(former))
     inner, last = head.layers[0], head.layers[-1]
-    _copy(layers["inner"], inner.weight, inner.bias)
+    load_layer(layers["inner"], inner.weight, inner.bias)
     if "norm" in layers:
         norm = cast("Norm", head.layers[1])
-        _copy(layers["norm"], norm.weight, norm.bias)
+        load_layer(layers["norm"], norm.weight, norm.bias)
     order = _order(former, labels)
     if order is not None:
         bias = np.zeros(len(former), np.float32) if last.bias is None else last.bias
-        _copy(layers["last"], last.weight[order], bias[order])
+        load_layer(layers["last"], last.weight[order], bias[order])
 
 
 def _order(former: Sequence[str], labels: Sequence[str]) -> list[int] | None:
@@ -233,13 +251,6 @@ def _order(former: Sequence[str], labels: Sequence[str]) -> list[int] | None:
         return [0]
     names, wanted = [label.lower() for label in former], [label.lower() for label in labels]
     return [names.index(label) for label in wanted] if sorted(names) == sorted(wanted) else None
-
-
-def _copy(layer: nn.Module, weight: Array, bias: Array | None) -> None:
-    import torch
-
-    parts = {"weight": weight} if bias is None else {"weight": weight, "bias": bias}
-    layer.load_state_dict({name: torch.from_numpy(np.array(array)) for name, array in parts.items()})
 
 
 class CrossScorer:
@@ -279,3 +290,70 @@ class CrossScorer:
         rows = {pair: row for row, pair in enumerate(dict.fromkeys(pairs))}
         logits = torch.from_numpy(encode_without_gradient(self._network, self._network.tokens(list(rows))))
         return logits[[rows[pair] for pair in pairs]]
+
+
+# The objectives of cross-encoders. The vector of a pair is the output of the network: a number for each label.
+
+
+@dataclass(frozen=True)
+class CrossClassification(Objective):
+    """Classification: predict the label of a pair, by cross-entropy over the labels."""
+
+    name: ClassVar[str] = "classification"
+    needs = Needs(texts=("left", "right"), label="class")
+
+    def weights(self, dim: int, classes: int) -> None:
+        """None of its own: the head belongs to the network."""
+        if classes < 2:
+            raise InputError(f"classification needs two or more different labels, the data has {classes}")
+
+    def __call__(
+        self, vectors: tuple[Tensor, ...], label: Tensor | None, weights: nn.Module | None = None
+    ) -> Tensor:
+        from torch.nn.functional import cross_entropy
+
+        return cross_entropy(vectors[0], label)
+
+
+@dataclass(frozen=True)
+class CrossRegression(Objective):
+    """Regression: make the score of a pair equal its gold score, by cross-entropy or by squared error."""
+
+    loss: str = "cross-entropy"
+    """cross-entropy takes the gold score as a probability and learns fast; squared-error predicts the mean."""
+
+    name: ClassVar[str] = "regression"
+    needs = Needs(texts=("left", "right"), label="score")
+
+    def __post_init__(self) -> None:
+        check_choice("loss", self.loss, ("cross-entropy", "squared-error"))
+
+    def __call__(
+        self, vectors: tuple[Tensor, ...], label: Tensor | None, weights: nn.Module | None = None
+    ) -> Tensor:
+        from torch.nn.functional import binary_cross_entropy_with_logits, mse_loss
+
+        assert label is not None, "the loop passes the scores"
+        if bool((label < 0).any()):
+            raise InputError(
+                "a cross-encoder gives scores from 0 to 1, the data has some below 0. Rescale them"
+            )
+        logits = vectors[0][:, 0]
+        if self.loss == "squared-error":
+            return mse_loss(logits.sigmoid(), label)
+        return binary_cross_entropy_with_logits(logits, label)
+
+
+_OBJECTIVES: dict[str, type[Objective]] = {
+    "classification": CrossClassification,
+    "regression": CrossRegression,
+}
+
+
+def cross_objective(name: str, settings: Mapping[str, Any]) -> Objective:
+    """The objective of a cross-encoder by name; a setting that is None is left at its default."""
+    if name not in _OBJECTIVES:
+        raise InputError(
+            f"a cross-encoder cannot be trained with objective {name!r}. Use one of: {', '.join(_OBJECTIVES)}"
+        )
+    return with_settings(_OBJECTIVES[name], settings, f"objective {name!r} of a cross-encoder")

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gemel.training.data.labels import NLI
-from gemel.training.data.store import Batch, Examples, Hashes, Rows, batches_in_order, text_hash, text_hashes
+from gemel.training.data.store import Batch, Examples, Hashes, Rows, text_hash
 from gemel.training.objectives.base import Needs
 
 Level = Literal["note", "warning", "error"]
@@ -36,12 +36,17 @@ class Finding:
     examples: tuple[str, ...] = ()
     advice: str = ""
 
-    def line(self) -> str:
-        """For a terminal."""
+    def rank(self) -> int:
+        """0 for the worst level."""
+        return ("error", "warning").index(self.level) if self.level in ("error", "warning") else 2
+
+    @property
+    def text(self) -> str:
+        """What was found, with its size and advice."""
         size = [] if self.count is None else [f"{self.count:,} row{'s'[: self.count != 1]}"]
         size += [] if self.share is None else [percent(self.share)]
         concerned = f" ({', '.join(size)})" if size else ""
-        return f"{self.level}: {self.what}{concerned}" + (f". {self.advice}" if self.advice else "")
+        return f"{self.what}{concerned}" + (f". {self.advice}" if self.advice else "")
 
 
 def percent(share: float) -> str:
@@ -91,7 +96,7 @@ class Evidence:
     @cached_property
     def hashes(self) -> Hashes:
         """(n, columns) equal for equal texts."""
-        return text_hashes(self.examples)
+        return self.examples.hashes
 
     @cached_property
     def folded(self) -> Hashes:
@@ -100,18 +105,13 @@ class Evidence:
             np.array(
                 [[text_hash(fold(text)) for text in column] for column in batch.columns], dtype=np.uint64
             ).T
-            for batch in batches_in_order(self.examples)
+            for batch in self.examples.batches_in_order()
         ]
         return np.concatenate(parts)
 
-    @cached_property
+    @property
     def labels(self) -> NDArray[Any] | None:
-        if self.needs.label in (None, "tokens"):
-            return None
-        labels: NDArray[Any] | None = getattr(self.examples, "labels", None)
-        if labels is not None:
-            return labels
-        return np.concatenate([np.asarray(batch.label) for batch in batches_in_order(self.examples)])
+        return self.examples.labels
 
     @cached_property
     def sample_rows(self) -> Rows:
@@ -137,6 +137,11 @@ class Evidence:
     def finding(self, level: Level, what: str, rows: Rows, advice: str = "") -> Finding:
         """A finding about these rows, with the first few as examples."""
         return Finding(level, what, len(rows), len(rows) / len(self), self.show(rows), advice)
+
+    def doubt(self, what: str, by: NDArray[Any], advice: str) -> Finding:
+        """A warning about the whole data set; its examples are the rows of the sample that are highest in `by`."""
+        worst = self.sample_rows[np.argsort(-by, kind="stable")]
+        return Finding("warning", what, examples=self.show(worst), advice=advice)
 
     def show(self, rows: Rows) -> tuple[str, ...]:
         """The first few rows as text."""
@@ -188,7 +193,7 @@ def out_of_scale(evidence: Evidence) -> Iterator[Finding]:
     """Scores beyond the declared range."""
     if evidence.needs.label != "score" or evidence.labels is None:
         return
-    scale = getattr(evidence.examples, "score_range", None)
+    scale = evidence.examples.score_range
     low = -1.0 if (scale is None or scale.signed) else 0.0
     rows = np.flatnonzero((evidence.labels < low - 1e-6) | (evidence.labels > 1 + 1e-6))
     if len(rows):
@@ -408,13 +413,10 @@ def false_negatives(evidence: Evidence) -> Iterator[Finding]:
 
 def _others(hashes: Hashes) -> NDArray[np.int64]:
     """(n,) about how many other rows share a text with this row in one of these columns."""
-    total = np.zeros(len(hashes), dtype=np.int64)
     _, where, counts = np.unique(hashes.reshape(-1), return_inverse=True, return_counts=True)
     of_text = counts[where].reshape(hashes.shape)
     own = (hashes[:, :, None] == hashes[:, None, :]).sum(axis=2)  # a text that is twice in its own row
-    for column in range(hashes.shape[1]):
-        total = np.maximum(total, of_text[:, column] - own[:, column])
-    return total
+    return np.asarray((of_text - own).max(axis=1))
 
 
 def _chance(others: NDArray[np.int64], evidence: Evidence) -> float:
@@ -449,12 +451,8 @@ def scores_against_words(evidence: Evidence) -> Iterator[Finding]:
         return
     correlation = float(np.corrcoef(overlap, labels)[0, 1])
     if correlation < -0.1:
-        yield Finding(
-            "warning",
-            f"labels fall as the two texts share more words (correlation {correlation:.2f}, {len(labels):,} rows)",
-            examples=evidence.show(evidence.sample_rows[np.argsort(-overlap, kind="stable")]),
-            advice="Is the scale reversed? Labels must grow with similarity",
-        )
+        what = f"labels fall as the two texts share more words (correlation {correlation:.2f}, {len(labels):,} rows)"
+        yield evidence.doubt(what, overlap, "Is the scale reversed? Labels must grow with similarity")
 
 
 def positives_against_negatives(evidence: Evidence) -> Iterator[Finding]:
@@ -465,12 +463,11 @@ def positives_against_negatives(evidence: Evidence) -> Iterator[Finding]:
     clear = np.abs(more) > _CLEAR
     share = float((more[clear] > 0).mean()) if clear.any() else 0.0
     if clear.sum() >= _MIN_ROWS and share > 2 / 3:
-        yield Finding(
-            "warning",
+        yield evidence.doubt(
             f"in {percent(share)} of {int(clear.sum()):,} rows that differ, the negative shares more words with the "
             "anchor than the positive does",
-            examples=evidence.show(evidence.sample_rows[np.argsort(-more, kind="stable")]),
-            advice="Are positive and negative swapped? If negatives were chosen by common words, ignore this",
+            more,
+            "Are positive and negative swapped? If negatives were chosen by common words, ignore this",
         )
 
 
@@ -482,12 +479,8 @@ def premises_against_hypotheses(evidence: Evidence) -> Iterator[Finding]:
     longer = np.array(right) - np.array(left)
     if (longer != 0).sum() >= _MIN_ROWS and (longer > 0).sum() > 0.75 * (longer != 0).sum():
         share = percent(float((longer > 0).mean()))
-        yield Finding(
-            "warning",
-            f"in {share} of {len(longer):,} rows the hypothesis is longer than the premise",
-            examples=evidence.show(evidence.sample_rows[np.argsort(-longer, kind="stable")]),
-            advice="Are the two columns swapped? The first text is the premise",
-        )
+        what = f"in {share} of {len(longer):,} rows the hypothesis is longer than the premise"
+        yield evidence.doubt(what, longer, "Are the two columns swapped? The first text is the premise")
 
 
 def empty_texts(evidence: Evidence) -> Iterator[Finding]:

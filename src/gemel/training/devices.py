@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
-from gemel.encoder.batches import usable_cores
 from gemel.errors import InputError, MissingExtra, WorkError
 from gemel.files.isolation import disable_usage_reports, run_python
+from gemel.options import usable_cores
 from gemel.training.journal import check_trackers
 from gemel.training.options import TrainOptions
 

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence, Sized
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
+from gemel.encoder.tokenizer import TextTokenizer
 from gemel.training.data.store import Examples, text_hash
 from gemel.training.data_checks import CHECKS, MOST, Evidence, Finding, Level, fold, percent, row_keys
 from gemel.training.objectives.base import Needs
 
 __all__ = ["Diagnosis", "Finding", "examine"]
-
-_WORST_FIRST = ("error", "warning", "note")
 
 
 def examine(
@@ -22,7 +21,7 @@ def examine(
     needs: Needs,
     *,
     batch_size: int,
-    tokenizer: Tokenizer | None = None,
+    tokenizer: TextTokenizer | None = None,
     max_length: int | None = None,
     evaluation_texts: Iterable[tuple[str, str]] = (),
 ) -> Diagnosis:
@@ -36,7 +35,7 @@ def examine(
     if tokenizer is not None and max_length is not None:
         findings += cut_texts(evidence, tokenizer, max_length)
     findings += leaked_pairs(evidence, evaluation_texts)
-    findings.sort(key=lambda finding: _WORST_FIRST.index(finding.level))
+    findings.sort(key=Finding.rank)
     return Diagnosis(examples.name, len(examples), len(evidence.sample_rows), tuple(findings))
 
 
@@ -60,7 +59,7 @@ class Diagnosis:
     def summary(self) -> list[str]:
         """A line about the data set, then one line per finding."""
         head = f"{self.name}: {self.rows:,} rows, {len(self.findings) or 'no'} finding{'s'[: len(self.findings) != 1]}"
-        return [head, *(finding.line() for finding in self.findings)]
+        return [head, *(f"{finding.level}: {finding.text}" for finding in self.findings)]
 
 
 # Checks that need more than the training data.
@@ -92,16 +91,7 @@ def leaked_pairs(evidence: Evidence, pairs: Iterable[tuple[str, str]]) -> Iterat
     )
 
 
-class Tokenizer(Protocol):
-    """The part of `gemel.encoder.tokenizer.TextTokenizer` that `cut_texts` uses."""
-
-    @property
-    def special(self) -> Sized: ...
-
-    def content(self, texts: Sequence[str]) -> Sequence[Sized]: ...
-
-
-def cut_texts(evidence: Evidence, tokenizer: Tokenizer, max_length: int) -> Iterator[Finding]:
+def cut_texts(evidence: Evidence, tokenizer: TextTokenizer, max_length: int) -> Iterator[Finding]:
     """The share of rows in the sample with a text that is truncated."""
     room = max_length - len(tokenizer.special)
     over = np.zeros(len(evidence.sample_rows), dtype=bool)

@@ -76,49 +76,30 @@ class BatchGradient:
         encoded.backward(gradient[self.processes.rank :: self.processes.world])
         return float(loss.detach())
 
-    def _encode(self, tokens: Sequence[Any]) -> EncodedAtOnce | EncodedInParts:
+    def _encode(self, tokens: Sequence[Any]) -> EncodedItems:
         if not tokens:
-            import torch
-
-            device = next(self.network.module.parameters()).device
-            return EncodedInParts(self.network, [], [], torch.zeros(0, self.network.dim, device=device))
+            weight = next(self.network.module.parameters())
+            return EncodedItems(weight.new_zeros(0, self.network.dim), lambda gradient: None)
         if self.cache_texts is None or len(tokens) <= self.cache_texts:
-            return EncodedAtOnce(self.network.forward(tokens))
+            vectors = self.network.forward(tokens)
+            return EncodedItems(vectors, vectors.backward)
         return encode_in_parts(self.network, tokens, self.cache_texts)
 
 
 @dataclass(frozen=True, eq=False)
-class EncodedAtOnce:
-    """Vectors with their graph."""
+class EncodedItems:
+    """The vectors of a share of the items."""
 
     vectors: Tensor
-
-    def backward(self, gradient: Tensor) -> None:
-        self.vectors.backward(gradient)
-
-
-@dataclass(frozen=True, eq=False)
-class EncodedInParts:
-    """Vectors without a graph: it is computed again, with the same dropout, when the gradient arrives."""
-
-    network: TrainableNetwork
-    parts: list[Sequence[Any]]
-    states: list[list[torch.Tensor]]
-    """Of torch's random number generators, before each part."""
-    vectors: Tensor
-
-    def backward(self, gradient: Tensor) -> None:
-        after = _random_states()
-        start = 0
-        for tokens, state in zip(self.parts, self.states, strict=True):
-            _set_random_states(state)
-            self.network.forward(tokens).backward(gradient[start : start + len(tokens)])
-            start += len(tokens)
-        _set_random_states(after)
+    backward: Callable[[Tensor], None]
+    """Takes the gradient of the vectors and adds that of the weights."""
 
 
-def encode_in_parts(network: TrainableNetwork, tokens: Sequence[Any], size: int) -> EncodedInParts:
-    """The first pass of the gradient cache: vectors only, `size` items at a time."""
+def encode_in_parts(network: TrainableNetwork, tokens: Sequence[Any], size: int) -> EncodedItems:
+    """The first pass of the gradient cache: vectors only, `size` items at a time.
+
+    The graph is computed again, with the same dropout, when the gradient arrives.
+    """
     import torch
 
     parts = [tokens[start : start + size] for start in range(0, len(tokens), size)]
@@ -129,7 +110,17 @@ def encode_in_parts(network: TrainableNetwork, tokens: Sequence[Any], size: int)
             vectors.append(network.forward(part))
     # Mixed precision caches casts of weights; those made without a graph must not be used with one.
     torch.clear_autocast_cache()
-    return EncodedInParts(network, parts, states, torch.cat(vectors))
+
+    def backward(gradient: Tensor) -> None:
+        after = _random_states()
+        for part, state, rows in zip(
+            parts, states, gradient.split([len(part) for part in parts]), strict=True
+        ):
+            _set_random_states(state)
+            network.forward(part).backward(rows)
+        _set_random_states(after)
+
+    return EncodedItems(torch.cat(vectors), backward)
 
 
 def _random_states() -> list[torch.Tensor]:

@@ -16,6 +16,7 @@ import numpy as np
 from gemel.checkpoint.architecture import architecture_of, max_positions
 from gemel.checkpoint.folder import Checkpoint
 from gemel.encoder.engines.torch import load_network
+from gemel.encoder.network import Array
 from gemel.errors import InputError, MissingExtra
 from gemel.training.options import TrainOptions
 from gemel.training.packing import ATTENTION, Pack, register_attention
@@ -63,21 +64,6 @@ class TrainableNetwork(Protocol):
         ...
 
 
-class TokenNetwork(Protocol):
-    """The part of a model that reads tokens."""
-
-    module: nn.Module
-    width: int
-
-    def hidden(self, texts: Pack) -> Tensor:
-        """(T, width): the vector of every token."""
-        ...
-
-    def weights(self) -> dict[str, Tensor]:
-        """Everything to save, under the names that a checkpoint has."""
-        ...
-
-
 def open_body(checkpoint: Checkpoint, options: TrainOptions) -> TokenNetwork:
     """The checkpoint's network, ready to be trained."""
     if checkpoint.kind == "static":
@@ -101,10 +87,12 @@ class TableBody:
         self.width = int(table.shape[1])
 
     def hidden(self, texts: Pack) -> Tensor:
+        """(T, width): the vector of every token."""
         vectors: Tensor = self.module["embedding"](texts.ids)
         return vectors
 
     def weights(self) -> dict[str, Tensor]:
+        """Everything to save, under the names that a checkpoint has."""
         return dict(self.module.state_dict())
 
 
@@ -173,6 +161,10 @@ class TransformerBody:
             for name, weight in merged.state_dict().items()
             if self._has_pooler or not name.startswith("pooler.")
         }
+
+
+TokenNetwork: TypeAlias = TableBody | TransformerBody
+"""The part of a model that reads tokens."""
 
 
 def _load(checkpoint: Checkpoint, options: TrainOptions, attention: str) -> nn.Module:
@@ -251,6 +243,14 @@ def with_max_length(checkpoint: Checkpoint, max_length: int | None) -> Checkpoin
             f"max_length must be at most {most}, the number of positions of {checkpoint.name}, got {max_length}"
         )
     return replace(checkpoint, max_length=max_length)
+
+
+def load_layer(layer: nn.Module, weight: Array, bias: Array | None) -> None:
+    """Set the weights of a layer to those of a checkpoint."""
+    import torch
+
+    parts = {"weight": weight} if bias is None else {"weight": weight, "bias": bias}
+    layer.load_state_dict({name: torch.from_numpy(np.array(array)) for name, array in parts.items()})
 
 
 def to_numpy(tensor: Tensor) -> Vectors:

@@ -6,18 +6,15 @@ One file that loads nothing from the network and runs no script; it shares its s
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from gemel.errors import WorkError
 from gemel.evaluation.report.content import score_cell
-from gemel.evaluation.report.html import STYLE as EVALUATION_STYLE
-from gemel.evaluation.report.html import figure, page, panels
 from gemel.evaluation.report.markup import (
     PLOT_HEIGHT,
     AxisRange,
@@ -25,15 +22,19 @@ from gemel.evaluation.report.markup import (
     Markup,
     drawing,
     element,
+    figure,
     frame,
     join,
     line,
+    page,
+    panels,
     range_of,
     words,
 )
+from gemel.evaluation.report.markup import STYLE as EVALUATION_STYLE
 from gemel.files.atomic import write_atomic
 from gemel.training.card import DataSet, MeasuredScores, Summary, changed_options, setting_text
-from gemel.training.data_checks import percent
+from gemel.training.doctor import Diagnosis, Finding
 from gemel.training.journal import Floats, Line, Series, series, similarities_of, warnings_of
 from gemel.training.options import TrainOptions
 from gemel.training.watch import BINS, SimilaritySample
@@ -46,16 +47,28 @@ def write_report(
     *,
     summary: Summary,
     journal: Sequence[Line],
-    doctor: Sequence[Mapping[str, Any]] | None = None,
+    doctor: Sequence[Diagnosis] | None = None,
     date: datetime | None = None,
 ) -> Path:
     """Write report.html to the folder, atomically, and return its path.
 
-    `journal` is what `read_journal` gives; `doctor` are the diagnoses of the data sets as JSON, None: the data was not
+    `journal` is what `read_journal` gives; `doctor` are the diagnoses of the data sets, None: the data was not
     checked. `date` defaults to now.
     """
     moment = (date or datetime.now(UTC)).isoformat(sep=" ", timespec="minutes")
-    text = _page(Content(summary, journal, moment, doctor))
+    sections = [
+        ("Scores", _scores(summary, journal)),
+        ("Training", _training(journal)),
+        ("Vectors", _vectors(journal)),
+        ("Doctor", doctor_findings(doctor)),
+        ("Data", data_table(summary.data)),
+        ("Settings", settings_table(summary)),
+    ]
+    links = (element("a", name, href=f"#{name.lower()}") for name, _ in sections)
+    blocks = (element("section", element("h2", name), inner, id=name.lower()) for name, inner in sections)
+    header = element("header", _top(summary, moment), element("nav", *links))
+    main = element("main", _warnings(summary, journal), *blocks)
+    text = page(f"Training: {summary.name}", EVALUATION_STYLE + _STYLE, header, main)
     path = Path(folder) / FILE
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -73,41 +86,14 @@ _VECTORS = (
 )
 
 
-@dataclass(frozen=True)
-class Content:
-    """Everything that the page shows."""
-
-    summary: Summary
-    journal: Sequence[Line]
-    date: str
-    doctor: Sequence[Mapping[str, Any]] | None
-    """A diagnosis for each data set."""
+def _soft(text: str) -> Markup:
+    return element("p", text, class_="soft")
 
 
-def _page(content: Content) -> str:
-    sections = [
-        ("Scores", _scores(content)),
-        ("Training", _training(content)),
-        ("Vectors", _vectors(content)),
-        ("Doctor", doctor_findings(content.doctor)),
-        ("Data", data_table(content.summary.data)),
-        ("Settings", settings_table(content.summary)),
-    ]
-    links = (element("a", name, href=f"#{name.lower()}") for name, _ in sections)
-    main = element(
-        "main",
-        _warnings(content),
-        *(element("section", element("h2", name), inner, id=name.lower()) for name, inner in sections),
-    )
-    header = element("header", _top(content), element("nav", *links))
-    return page(f"Training: {content.summary.name}", EVALUATION_STYLE + _STYLE, header, main)
-
-
-def _top(content: Content) -> Markup:
-    summary = content.summary
+def _top(summary: Summary, date: str) -> Markup:
     rows = sum(data.rows for data in summary.data)
     facts = [
-        ("date", content.date),
+        ("date", date),
         ("made with", ", ".join(summary.versions)),
         ("trained from", summary.base_model),
         ("objective", summary.objective),
@@ -134,33 +120,28 @@ def _top(content: Content) -> Markup:
     )
 
 
-def _warnings(content: Content) -> Markup:
-    stopped = content.summary.stopped
+def _warnings(summary: Summary, journal: Sequence[Line]) -> Markup:
+    stopped = summary.stopped
     blocks = [element("p", element("b", "Stopped early: "), stopped, class_="stopped")] if stopped else []
-    listed = warnings_of(content.journal)
-    if listed:
+    if listed := warnings_of(journal):
         items = (element("li", sentence) for sentence in listed)
         blocks.append(element("div", element("h2", "Warnings"), element("ul", *items)))
     return join(blocks)
 
 
-def _scores(content: Content) -> Markup:
-    summary = content.summary
-    over_time = series(content.journal, "evaluation", "score")
+def _scores(summary: Summary, journal: Sequence[Line]) -> Markup:
+    over_time = series(journal, "evaluation", "score")
     if not summary.measured and not len(over_time):
-        return element(
-            "p", "The model was not evaluated: no evaluation data was given (--eval-data).", class_="soft"
-        )
+        return _soft("The model was not evaluated: no evaluation data was given (--eval-data).")
     blocks = [score_table(summary.measured)] if summary.measured else []
     if len(over_time):
-        first = over_time.values[0] if over_time.steps[0] == 0 else None
-        level = None if first is None else Level("untrained", float(first))
-        curve = Curve("Score over the steps", over_time, level=level, best_step=summary.best_step)
+        first = float(over_time.values[0]) if over_time.steps[0] == 0 else None
+        curve = Curve("Score over the steps", over_time, untrained=first, best_step=summary.best_step)
         blocks.append(panels([figure(curve.title, "higher is better", curve.draw())]))
     return join(blocks)
 
 
-def _training(content: Content) -> Markup:
+def _training(journal: Sequence[Line]) -> Markup:
     curves = [
         Curve(title, values, smooth=smooth)
         for name, title, smooth in (
@@ -168,39 +149,28 @@ def _training(content: Content) -> Markup:
             ("learning_rate", "Learning rate", False),
             ("gradient_norm", "Gradient norm, before clipping", True),
         )
-        if len(values := series(content.journal, "step", name))
+        if len(values := series(journal, "step", name))
     ]
     if not curves:
-        return element("p", "The journal has no steps.", class_="soft")
+        return _soft("The journal has no steps.")
     return panels([figure(curve.title, curve.hint, curve.draw()) for curve in curves])
 
 
-def _vectors(content: Content) -> Markup:
-    before, after = similarities_of(content.journal)
-    named = [
-        (title, counts)
-        for title, counts in (("Before training", before), ("After training", after))
-        if counts
-    ]
-    blocks = [
-        element(
-            "p", "Of a few hundred texts of the training data, the same ones at every step.", class_="soft"
-        )
-    ]
+def _vectors(journal: Sequence[Line]) -> Markup:
+    samples = zip(("Before training", "After training"), similarities_of(journal), strict=True)
+    named = [(title, counts) for title, counts in samples if counts]
+    blocks = [_soft("Of a few hundred texts of the training data, the same ones at every step.")]
     if named:
         pictures = [figure(each.title, each.hint, each.draw()) for each in histograms(named)]
         blocks += [element("h3", "Cosines"), panels(pictures)]
     curves = [
         figure(title, hint, Curve(title, values, zero=True).draw())
         for name, title, hint in _VECTORS
-        if len(values := series(content.journal, "health", name))
+        if len(values := series(journal, "health", name))
     ]
     if curves:
         blocks += [element("h3", "Over the steps"), panels(curves)]
-    return join(blocks) if named or curves else element("p", "Nothing was measured.", class_="soft")
-
-
-_LEVELS = ("error", "warning", "note")
+    return join(blocks) if named or curves else _soft("Nothing was measured.")
 
 
 def score_table(measured: Sequence[MeasuredScores]) -> Markup:
@@ -235,16 +205,14 @@ def data_table(data: Sequence[DataSet]) -> Markup:
 
 def settings_table(summary: Summary) -> Markup:
     """The objective and the options that differ from their defaults; all options in a collapsed table."""
-    defaults = asdict(TrainOptions())
-    # After a round trip through JSON tuples are lists.
-    options = {name: tuple(v) if isinstance(v, list) else v for name, v in summary.options.items()}
+    options, defaults = summary.options, asdict(TrainOptions())
     head = [("objective", summary.objective, "")]
     head += [
         (f"{summary.objective}: {name}", setting_text(value), "") for name, value in summary.settings.items()
     ]
     changed = [
         (name, setting_text(value), setting_text(defaults[name]))
-        for name, value in changed_options(options, defaults).items()
+        for name, value in changed_options(options).items()
     ]
     every = [(name, setting_text(value), setting_text(defaults.get(name))) for name, value in options.items()]
     names = ("setting", "value", "default")
@@ -254,36 +222,22 @@ def settings_table(summary: Summary) -> Markup:
     return join([table(names, head + changed, words=True), folded])
 
 
-def doctor_findings(doctor: Sequence[Mapping[str, Any]] | None) -> Markup:
+def doctor_findings(doctor: Sequence[Diagnosis] | None) -> Markup:
     """What the data checks found, worst first; each finding with advice and its first examples."""
     if doctor is None:
-        return element("p", "The data was not checked.", class_="soft")
-    findings = [finding for diagnosis in doctor for finding in diagnosis.get("findings", ())]
+        return _soft("The data was not checked.")
+    findings = [finding for diagnosis in doctor for finding in diagnosis.findings]
     if not findings:
-        return element("p", "Nothing was found.", class_="soft")
-    findings.sort(key=lambda each: _rank(str(each.get("level", "note"))))
-    return element("ul", *(_finding(each) for each in findings))
+        return _soft("Nothing was found.")
+    return element("ul", *(_finding(each) for each in sorted(findings, key=Finding.rank)))
 
 
-def _finding(finding: Mapping[str, Any]) -> Markup:
-    count, share = finding.get("count"), finding.get("share")
-    size = [f"{count:,} rows"] if isinstance(count, int) and not isinstance(count, bool) else []
-    size += [percent(share)] if isinstance(share, int | float) else []
-    parts = [
-        element("span", str(finding.get("level", "note")), class_="level"),
-        f" {finding.get('what', '')}",
-        f" ({', '.join(size)})" if size else "",
-        f". {finding['advice']}" if finding.get("advice") else "",
-    ]
-    examples = [str(each) for each in finding.get("examples") or ()]
-    if examples:
-        inside = element("ul", *(element("li", each) for each in examples))
+def _finding(finding: Finding) -> Markup:
+    parts = [element("span", finding.level, class_="level"), f" {finding.text}"]
+    if finding.examples:
+        inside = element("ul", *(element("li", each) for each in finding.examples))
         parts.append(element("details", element("summary", "examples"), inside))
     return element("li", *parts)
-
-
-def _rank(level: str) -> int:
-    return _LEVELS.index(level) if level in _LEVELS else len(_LEVELS)
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, words: bool = False) -> Markup:
@@ -310,14 +264,6 @@ _DOTTED = 40  # up to this many points are drawn as dots too
 
 
 @dataclass(frozen=True)
-class Level:
-    """A dashed horizontal line."""
-
-    name: str
-    value: float
-
-
-@dataclass(frozen=True)
 class Curve:
     """A metric over the steps: each value, a smoothed line, a level to compare with, the best point."""
 
@@ -325,7 +271,8 @@ class Curve:
     values: Series
     smooth: bool = False
     """Draw each value as a thin line, with a smoothed one over it."""
-    level: Level | None = None
+    untrained: float | None = None
+    """The value of the untrained model, as a dashed line."""
     best_step: int | None = None
     zero: bool = False
     """Start the axis at 0, so that a small change looks small."""
@@ -344,17 +291,13 @@ class Curve:
         values, top = self.values.values, self._top()[0]
         factor, unit = _factor(values)
         shown = Series(self.values.steps, np.minimum(values, top) * factor)
-        levels = [] if self.level is None else [self.level.value * factor]
+        levels = [] if self.untrained is None else [self.untrained * factor]
         ends = [float(end) for end in (self.values.steps.min(), self.values.steps.max())]
         axes = frame(_steps(*ends), range_of([*shown.values.tolist(), *levels], zero=self.zero))
-        shapes = [axes.draw("step", unit)]
+        shapes = [axes.draw("step", unit), _path(shown, axes, "thin" if self.smooth else "track")]
         if self.smooth:
-            shapes.append(_path(shown.thinned(), axes, "thin"))
             mean = self.values.smoothed().values
-            smooth = Series(self.values.steps, np.minimum(mean, top) * factor)
-            shapes.append(_path(smooth.thinned(), axes, "track"))
-        else:
-            shapes.append(_path(shown.thinned(), axes, "track"))
+            shapes.append(_path(Series(self.values.steps, np.minimum(mean, top) * factor), axes, "track"))
         if len(shown) <= _DOTTED:
             shapes += [_dot(axes, step, value) for step, value in zip(shown.steps, shown.values, strict=True)]
         shapes += self._level(axes, factor) + self._best(axes, shown, factor)
@@ -370,10 +313,9 @@ class Curve:
         return top, int((values > top).sum())
 
     def _level(self, axes: Frame, factor: float) -> list[Markup]:
-        if self.level is None:
+        if self.untrained is None:
             return []
-        height = axes.y(self.level.value * factor)
-        name = f"{self.level.name} {self.level.value:.4g}"
+        height, name = axes.y(self.untrained * factor), f"untrained {self.untrained:.4g}"
         return [
             line(axes.x.start, height, axes.x.end, height, "zero"),
             words(axes.x.end, height - 4, name, anchor="end", class_="strong"),
@@ -406,13 +348,14 @@ class Curve:
             f"{values[-1]:.4g}, lowest {values[low]:.4g} at step {steps[low]:.0f}, highest {values[high]:.4g} at step "
             f"{steps[high]:.0f}"
         )
-        return text if self.level is None else f"{text}; {self.level.name}: {self.level.value:.4g}"
+        return text if self.untrained is None else f"{text}; untrained: {self.untrained:.4g}"
 
 
 def _path(shown: Series, axes: Frame, look: str) -> Markup:
+    thin = shown.thinned()
     points = (
         f"{axes.x(step):.1f} {axes.y(value):.1f}"
-        for step, value in zip(shown.steps.tolist(), shown.values.tolist(), strict=True)
+        for step, value in zip(thin.steps.tolist(), thin.values.tolist(), strict=True)
     )
     return element("path", d="M" + "L".join(points), class_=look)
 

@@ -28,12 +28,11 @@ from gemel.files.atomic import atomic_file
 from gemel.training.card import MeasuredScores, measured
 from gemel.training.data.store import Batch, Examples
 from gemel.training.journal import FILE, Bar, MetricsJournal, Trackers
-from gemel.training.loop import Loop, Observers, Position, Step
+from gemel.training.loop import Loop, Observers, Position, Snapshots, Step, read_snapshot
 from gemel.training.network import TrainableNetwork
 from gemel.training.objectives.base import Needs, Objective
 from gemel.training.options import TrainOptions
 from gemel.training.sampler import EpochSampler
-from gemel.training.snapshots import Snapshots, read_snapshot
 from gemel.training.watch import Collapse, TrainingHealth, Watch, health, similarities
 
 if TYPE_CHECKING:
@@ -146,7 +145,7 @@ class TrainingRun:
 
     def _begin(self) -> None:
         self.journal = self._open_journal()
-        dropped = getattr(self.loop.sampler.epoch(0), "dropped", 0)
+        dropped = self.loop.sampler.epoch(0).dropped
         self.journal.write("start", 0, **self._identity(), steps=self.loop.steps, rows_dropped=dropped)
         score = self.loop.processes.broadcast(self._score(0) if self.loop.processes.first else None)
         self.score_before = score
@@ -247,7 +246,7 @@ class TrainingRun:
 
     def _health(self, step: int, score: float | None) -> TrainingHealth:
         vectors = self.network.encoder().encode(self.sample.texts)
-        now = health(step, vectors, self.sample.pairs if len(self.sample.pairs) else None, score)
+        now = health(step, vectors, self.sample.pairs, score)
         self.journal.write("health", step, **{k: v for k, v in now.to_json().items() if k != "step"})
         return now
 
@@ -255,8 +254,7 @@ class TrainingRun:
         if not self.network.gives_vectors:
             return
         vectors = self.network.encoder().encode(self.sample.texts)
-        pairs = self.sample.pairs if len(self.sample.pairs) else None
-        self.journal.write("similarities", step, **similarities(vectors, pairs).to_json())
+        self.journal.write("similarities", step, **similarities(vectors, self.sample.pairs).to_json())
 
     def _better(self, step: int) -> None:
         if self.loop.processes.first:

@@ -6,15 +6,16 @@ into batches, which are shuffled. Batches that are not full come last.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gemel.errors import InputError
-from gemel.training.data.store import Draw, Examples, Hashes, Rows, text_hashes
+from gemel.training.data.store import Examples, Hashes, Rows
 from gemel.training.options import Mixing
 
 TOGETHER = 4  # consecutive rows of one label, for triplets that are mined from labels
@@ -22,31 +23,23 @@ TOGETHER = 4  # consecutive rows of one label, for triplets that are mined from 
 WINDOW = 100  # batches: enough to group lengths, few enough to stay random
 
 
-class Epoch(Sequence[Draw]):
-    """The draws of one epoch; cheap to slice, so that a resumed run can start in the middle."""
+@dataclass(frozen=True, eq=False)
+class Draw:
+    """The rows of one step: which data set, and which of its rows."""
 
-    def __init__(self, batches: Sequence[Sequence[Rows]], turns: NDArray[np.int64], dropped: int) -> None:
-        self._batches = batches
-        self._turns = turns
-        self.dropped = dropped
-        """Rows that are left out of this epoch because they share texts with too many others."""
+    dataset: int
+    rows: Rows
 
-    def __len__(self) -> int:
-        return len(self._turns)
 
-    @overload
-    def __getitem__(self, index: int) -> Draw: ...
-    @overload
-    def __getitem__(self, index: slice) -> Epoch: ...
-    def __getitem__(self, index: int | slice) -> Draw | Epoch:
-        if isinstance(index, slice):
-            return Epoch(self._batches, self._turns[index], self.dropped)
-        dataset, number = self._turns[index].tolist()
-        return Draw(dataset, self._batches[dataset][number])
+class Epoch(list[Draw]):
+    """The draws of one epoch, in order."""
+
+    dropped: int = 0
+    """Rows that are left out of this epoch because they share texts with too many others."""
 
 
 class EpochSampler:
-    """Draws every row once per epoch. Implements `gemel.training.data.store.Sampler`.
+    """Draws every row once per epoch, in an order that depends on seed and epoch only: a resume needs the position.
 
     `distinct`: no text is in two rows of a batch. A row that clashes moves to another batch of its window; the
     remaining ones make batches at the end, where a batch of one row is dropped and counted (`Epoch.dropped`).
@@ -74,10 +67,8 @@ class EpochSampler:
         self._sizes = [len(part) for part in examples]
         self._lengths = [part.lengths if group_by_length and not together else None for part in examples]
         self._groups = [_labels(part) if together else None for part in examples]
-        self._distinct = [DistinctTextBatches(text_hashes(part)) if distinct else None for part in examples]
-        self._batch_size = batch_size
-        self._seed = seed
-        self._mixing = mixing
+        self._distinct = [DistinctTextBatches(part.hashes) if distinct else None for part in examples]
+        self._batch_size, self._seed, self._mixing = batch_size, seed, mixing
 
     def epoch(self, number: int) -> Epoch:
         parts = [self._batches(number, dataset) for dataset in range(len(self._sizes))]
@@ -88,7 +79,9 @@ class EpochSampler:
                 f"no batch of two rows without a common text can be made of {sum(self._sizes):,} rows. "
                 "Is one column the same text in every row?"
             )
-        return Epoch(batches, turns, sum(dropped for _, dropped in parts))
+        epoch = Epoch(Draw(dataset, batches[dataset][batch]) for dataset, batch in turns.tolist())
+        epoch.dropped = sum(dropped for _, dropped in parts)
+        return epoch
 
     def _rng(self, number: int, dataset: int) -> np.random.Generator:
         return np.random.default_rng([self._seed, number, dataset])
@@ -229,31 +222,16 @@ class DistinctTextBatches:
     def small_batches(self, rows: Rows, size: int) -> tuple[list[Rows], int]:
         """As few batches as one pass finds, and the number of rows that would be alone in a batch."""
         batches: list[list[int]] = [[] for _ in rows]
-        room = _Room(len(rows))
+        not_full = list(range(len(rows)))
         last: dict[int, int] = {}  # text to the last batch that has it
         for row, texts in zip(rows.tolist(), self._texts[rows].tolist(), strict=True):
             repeated = [text for text in texts if text >= 0]
-            batch = room.first(max((last.get(text, -1) for text in repeated), default=-1) + 1)
+            earliest = max((last.get(text, -1) for text in repeated), default=-1) + 1
+            at = bisect_left(not_full, earliest)
+            batch = not_full[at]
             batches[batch].append(row)
             if len(batches[batch]) == size:
-                room.fill(batch)
+                del not_full[at]
             last |= dict.fromkeys(repeated, batch)
         shared = [np.array(batch, dtype=np.int64) for batch in batches if len(batch) > 1]
         return shared, len(rows) - sum(map(len, shared))
-
-
-class _Room:
-    """The first batch from a given one on that is not full, in nearly constant time (a union-find)."""
-
-    def __init__(self, batches: int) -> None:
-        self._next = list(range(batches + 1))
-
-    def first(self, batch: int) -> int:
-        following = self._next
-        while following[batch] != batch:
-            following[batch] = following[following[batch]]
-            batch = following[batch]
-        return batch
-
-    def fill(self, batch: int) -> None:
-        self._next[batch] = batch + 1

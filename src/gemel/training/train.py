@@ -21,7 +21,7 @@ from gemel.evaluation.evaluate import score_tasks
 from gemel.evaluation.task import Scores, Task, load_task
 from gemel.training.bi_encoder import BiEncoderNetwork
 from gemel.training.card import DataSet, Summary, measured, model_card
-from gemel.training.cross_encoder import CrossNetwork, read_start
+from gemel.training.cross_encoder import CrossNetwork, cross_objective, read_start
 from gemel.training.data import open_all
 from gemel.training.data.store import Examples
 from gemel.training.devices import open_accelerator
@@ -29,7 +29,6 @@ from gemel.training.doctor import Diagnosis, examine
 from gemel.training.journal import FILE, read_journal
 from gemel.training.network import TrainableNetwork
 from gemel.training.objectives.base import Objective, make_objective
-from gemel.training.objectives.cross import cross_objective
 from gemel.training.objectives.matryoshka import Matryoshka
 from gemel.training.options import TrainOptions
 from gemel.training.run import TrainingRun, TrainResult
@@ -242,9 +241,9 @@ def _evaluation_pairs(tasks: Sequence[Task]) -> Iterator[tuple[str, str]]:
 def _data_notes(examples: Sequence[Examples]) -> Iterator[str]:
     """What was decided about the data, and how many rows were left out."""
     for each in examples:
-        yield from (f"{each.name}: {note}" for note in getattr(each, "notes", ()))
-        if skipped := getattr(each, "skipped", 0):
-            yield f"{each.name}: {skipped:,} bad rows left out, such as {getattr(each, 'bad', [''])[0]}"
+        yield from (f"{each.name}: {note}" for note in each.notes)
+        if each.skipped:
+            yield f"{each.name}: {each.skipped:,} bad rows left out, such as {each.bad[0]}"
 
 
 def _about(
@@ -285,26 +284,23 @@ def _write_request(
 ) -> None:
     """options.json: the request and the options; doctor.json: what the data checks found."""
     folder.mkdir(parents=True, exist_ok=True)
-    values = {field.name: _json_value(getattr(request, field.name)) for field in fields(request)}
-    content = {"request": values, "options": asdict(options)}
-    (folder / "options.json").write_text(json.dumps(content, indent=2, default=str) + "\n", encoding="utf-8")
+    values = {field.name: getattr(request, field.name) for field in fields(request)}
+    content = {"request": {**values, "data": _data_names(request.data)}, "options": asdict(options)}
+    text = json.dumps(
+        content, indent=2, default=lambda value: dict(value) if hasattr(value, "keys") else str(value)
+    )
+    (folder / "options.json").write_text(text + "\n", encoding="utf-8")
     text = json.dumps([each.to_json() for each in diagnoses], indent=2, ensure_ascii=False)
     (folder / "doctor.json").write_text(text + "\n", encoding="utf-8")
 
 
-def _json_value(value: object) -> object:
-    """A field of the request as JSON; data in memory becomes the name of its type."""
-    if isinstance(value, str | bool | int | float | None):
-        return value
-    if isinstance(value, Path):
-        return str(value)
-    if isinstance(value, list | tuple) and all(isinstance(each, str | Path | float) for each in value):
-        return [str(each) if isinstance(each, Path) else each for each in value]
-    if isinstance(value, Mapping) and all(
-        isinstance(each, str | bool | int | float) for each in value.values()
-    ):
-        return dict(value)
-    return f"{type(value).__name__} in memory"
+def _data_names(data: object) -> object:
+    """The paths of the data; data in memory becomes the name of its type."""
+    if isinstance(data, str | Path):
+        return str(data)
+    if isinstance(data, list | tuple) and all(isinstance(each, str | Path) for each in data):
+        return list(data)
+    return f"{type(data).__name__} in memory"
 
 
 def _write_report(
@@ -337,8 +333,7 @@ def _write_report(
         stopped=stopped or (result.stopped if result else ""),
         kind=request.kind,
     )
-    doctor = [diagnosis.to_json() for diagnosis in diagnoses]
-    write_report(run.folder, summary=summary, journal=read_journal(run.folder / FILE), doctor=doctor)
+    write_report(run.folder, summary=summary, journal=read_journal(run.folder / FILE), doctor=diagnoses)
     return summary
 
 

@@ -56,23 +56,34 @@ class Collapse(WorkError):
 
 
 @dataclass(frozen=True)
-class TrainingHealth:
-    """The vectors of the sampled texts at one evaluation, and the score of the model."""
+class Geometry:
+    """How a set of vectors is distributed; all measures are of directions, as a cosine is."""
 
-    step: int
     mean_cosine: float
+    """Of all pairs of two different texts."""
     uniformity: float
+    """log of the mean of exp(-2 |x - y|²) over all pairs: 0 when all are equal, near -4 when spread evenly."""
     alignment: float | None
+    """Mean |x - y|² of texts that belong together, 0 to 4; None without such pairs."""
     effective_rank: float
-    score: float | None
+    """exp of the entropy of the variances (Roy and Vetterli, 2007): directions in use."""
 
     @property
     def closeness(self) -> float | None:
-        """Distance of positives relative to that of random texts."""
-        return closeness(self.alignment, self.mean_cosine)
+        """Alignment over the mean |x - y|² of all pairs: below 1, positives are nearer than random texts are."""
+        random = 2 * (1 - self.mean_cosine)
+        return None if self.alignment is None or random <= 0 else self.alignment / random
 
-    def to_json(self) -> dict[str, float | None]:
+    def to_json(self) -> dict[str, Any]:
         return asdict(self)
+
+
+@dataclass(frozen=True)
+class TrainingHealth(Geometry):
+    """The vectors of the sampled texts at one evaluation, and the score of the model."""
+
+    step: int
+    score: float | None
 
 
 def health(step: int, vectors: ArrayLike, pairs: ArrayLike | None, score: float | None) -> TrainingHealth:
@@ -82,7 +93,7 @@ def health(step: int, vectors: ArrayLike, pairs: ArrayLike | None, score: float 
     """
     if not np.isfinite(np.asarray(vectors)).all():
         raise Collapse(_not_finite("the vectors of the sampled texts are", step))
-    return TrainingHealth(step=step, score=score, **geometry(vectors, pairs).to_json())  # type: ignore[arg-type]
+    return TrainingHealth(**geometry(vectors, pairs).to_json(), step=step, score=score)
 
 
 class Watch:
@@ -263,26 +274,6 @@ def _not_finite(what: str, step: int) -> str:
 BINS = 80
 """Of a histogram of cosines from -1 to 1, always the same, so that histograms can be compared."""
 
-Pairs = NDArray[np.int64]
-"""(m, 2): positions of two texts that belong together."""
-
-
-@dataclass(frozen=True)
-class Geometry:
-    """How a set of vectors is distributed; all measures are of directions, as a cosine is."""
-
-    mean_cosine: float
-    """Of all pairs of two different texts."""
-    uniformity: float
-    """log of the mean of exp(-2 |x - y|²) over all pairs: 0 when all are equal, near -4 when spread evenly."""
-    alignment: float | None
-    """Mean |x - y|² of texts that belong together, 0 to 4; None without such pairs."""
-    effective_rank: float
-    """exp of the entropy of the variances (Roy and Vetterli, 2007): directions in use."""
-
-    def to_json(self) -> dict[str, float | None]:
-        return asdict(self)
-
 
 def geometry(vectors: ArrayLike, pairs: ArrayLike | None = None) -> Geometry:
     """The measures of two or more vectors, over all pairs; a few hundred vectors of distinct texts are enough."""
@@ -304,12 +295,6 @@ def alignment(vectors: ArrayLike, pairs: ArrayLike | None) -> float | None:
     return None if together is None else float((2 - 2 * together).mean())
 
 
-def closeness(alignment: float | None, mean_cosine: float) -> float | None:
-    """Alignment over the mean |x - y|² of all pairs: below 1, positives are nearer than random texts are."""
-    random = 2 * (1 - mean_cosine)
-    return None if alignment is None or random <= 0 else alignment / random
-
-
 @dataclass(frozen=True)
 class SimilaritySample:
     """Cosines in `BINS` equal bins from -1 to 1, as counts."""
@@ -319,9 +304,8 @@ class SimilaritySample:
     positive: tuple[int, ...] | None
     """Of two texts that belong together; None if the data does not say."""
 
-    def to_json(self) -> dict[str, list[int] | None]:
-        positive = None if self.positive is None else list(self.positive)
-        return {"random": list(self.random), "positive": positive}
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> SimilaritySample:

@@ -246,9 +246,8 @@ def _patterns() -> _Patterns:
         chr(code) for code in range(0x300, _LAST_MARK) if unicodedata.category(chr(code)).startswith("M")
     )
     spaced = rf"[^\W_{_UNSPACED}]"
-    unspaced = (
-        rf"(?:(?=[^\W_])[{_UNSPACED}])"  # the blocks of these scripts have signs and unassigned codes too
-    )
+    # The blocks of these scripts have signs and unassigned codes too.
+    unspaced = rf"(?:(?=[^\W_])[{_UNSPACED}])"
     return _Patterns(
         part=re.compile(rf"({spaced}+(?:[{marks}]+{spaced}*)*)|({unspaced}(?:{unspaced}|[{marks}])*)"),
         unit=re.compile(rf".[{marks}]*", re.DOTALL),

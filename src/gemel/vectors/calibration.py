@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from gemel.errors import InputError
+from gemel.options import check_count
 from gemel.types import Vectors
 from gemel.vectors.similarity import METRICS, Metric, Stretch, check_same_dim, checked
 
@@ -60,8 +61,7 @@ def calibrate(
     """
     record = METRICS[metric]
     stretch = _stretch(metric)
-    if isinstance(sample, bool) or not isinstance(sample, int) or sample < FEWEST_PAIRS:
-        raise InputError(f"sample must be a whole number of at least {FEWEST_PAIRS}, got {sample!r}")
+    check_count("sample", sample, FEWEST_PAIRS)
     left = checked(vectors, "vectors")
     right = None if other is None else checked(other, "other")
     if right is not None:

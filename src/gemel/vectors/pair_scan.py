@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from gemel.errors import InputError, MissingExtra
-from gemel.options import parse_bytes
+from gemel.options import check_count, parse_bytes
 from gemel.terminal import Progress
 from gemel.types import Vectors
 from gemel.vectors.scan.compare import Scanner, ScanResult, in_threads
@@ -116,8 +116,8 @@ def _check_limits(k: int | None, min_score: float | None) -> None:
     """Raise unless k or min_score is given and valid."""
     if k is None and min_score is None:
         raise InputError("similar_pairs needs k (how many), min_score (how near), or both")
-    if k is not None and (isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1):
-        raise InputError(f"k must be a whole number of at least 1, got {k!r}")
+    if k is not None:
+        check_count("k", k.item() if isinstance(k, np.integer) else k)
     if min_score is not None and not _is_number(min_score):
         raise InputError(f"min_score must be a finite number, got {min_score!r}")
 
@@ -283,21 +283,28 @@ class Collector(Protocol):
     def add(self, pairs: ScanResult) -> None: ...
 
 
-class Best:
-    """The best `k` pairs so far. The k-th score is the floor for those that follow, so most pairs are never scored."""
+class _Collected:
+    """What collectors share: parts of the result, from several threads."""
 
-    def __init__(self, k: int, floor: float, width: int, *, kept: ScanResult | None = None) -> None:
-        """`width`: rows of the right set. `kept`: the pairs of an earlier run."""
-        self._k, self._width = k, width
+    def __init__(self, floor: float) -> None:
         self._floor = float(np.float32(floor))
         self._parts: list[ScanResult] = []
         self._count = 0
         self._lock = threading.Lock()
-        if kept is not None:
-            self.add(kept)
 
     def floor(self) -> float:
         return self._floor
+
+
+class Best(_Collected):
+    """The best `k` pairs so far. The k-th score is the floor for those that follow, so most pairs are never scored."""
+
+    def __init__(self, k: int, floor: float, width: int, *, kept: ScanResult | None = None) -> None:
+        """`width`: rows of the right set. `kept`: the pairs of an earlier run."""
+        super().__init__(floor)
+        self._k, self._width = k, width
+        if kept is not None:
+            self.add(kept)
 
     def add(self, pairs: ScanResult) -> None:
         with self._lock:
@@ -329,18 +336,12 @@ class Best:
         self._parts, self._count = [pairs], len(pairs)
 
 
-class Every:
+class Every(_Collected):
     """All pairs that reach the floor; `full` is called if they are more than `most`."""
 
     def __init__(self, floor: float, most: int, full: Callable[[], None]) -> None:
-        self._floor = float(np.float32(floor))
+        super().__init__(floor)
         self._most, self._full = most, full
-        self._parts: list[ScanResult] = []
-        self._count = 0
-        self._lock = threading.Lock()
-
-    def floor(self) -> float:
-        return self._floor
 
     def add(self, pairs: ScanResult) -> None:
         with self._lock:

@@ -145,10 +145,6 @@ def _unit(vectors: Vectors) -> Vectors:
     return out
 
 
-def _dot(left: Vectors, right: Vectors) -> Vectors:
-    return left @ right.T
-
-
 def _dot_rows(left: Vectors, right: Vectors) -> Vectors:
     return np.asarray((left.astype(np.float64) * right).sum(axis=1), dtype=np.float32)
 
@@ -165,13 +161,6 @@ def _euclidean_rows(left: Vectors, right: Vectors) -> Vectors:
     return np.asarray(-np.sqrt((gap * gap).sum(axis=1)), dtype=np.float32)
 
 
-def _manhattan(left: Vectors, right: Vectors) -> Vectors:
-    out = np.empty((len(left), len(right)), dtype=np.float32)
-    for i, row in enumerate(left):  # one row at a time: (n, m, d) differences would not fit
-        out[i] = -np.abs(right - row).sum(axis=1, dtype=np.float64)
-    return out
-
-
 def _manhattan_rows(left: Vectors, right: Vectors) -> Vectors:
     return np.asarray(-np.abs(left - right).sum(axis=1, dtype=np.float64), dtype=np.float32)
 
@@ -180,7 +169,7 @@ _DISTANCE = Stretch(lambda x: -np.log(np.maximum(-x, _NEAREST)), lambda y: -np.e
 
 METRICS.add("cosine")(
     Metric(
-        scores=_dot,
+        scores=PRODUCT.sums,
         rows=_dot_rows,
         normalized=True,
         highest=1.0,
@@ -190,7 +179,7 @@ METRICS.add("cosine")(
 )
 
 METRICS.add("dot")(
-    Metric(scores=_dot, rows=_dot_rows, kernel=PRODUCT, stretch=Stretch(lambda x: x, lambda y: y))
+    Metric(scores=PRODUCT.sums, rows=_dot_rows, kernel=PRODUCT, stretch=Stretch(lambda x: x, lambda y: y))
 )
 
 METRICS.add("euclidean")(
@@ -198,5 +187,5 @@ METRICS.add("euclidean")(
 )
 
 METRICS.add("manhattan")(
-    Metric(scores=_manhattan, rows=_manhattan_rows, highest=0.0, kernel=MANHATTAN, stretch=_DISTANCE)
+    Metric(scores=MANHATTAN.sums, rows=_manhattan_rows, highest=0.0, kernel=MANHATTAN, stretch=_DISTANCE)
 )

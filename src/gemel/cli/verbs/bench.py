@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from gemel.cli import flags
-from gemel.cli.output import echo
+from gemel.cli.output import echo, echo_json
 
 if TYPE_CHECKING:
     from gemel.texts.benchmark import BenchmarkResult, EngineResult
@@ -56,7 +55,7 @@ def command(
         rows = [trial.to_json() for trial in result.ran]
         fastest = {trial.precision: trial.to_json() for trial in result.winners()}
         facts = {"model": model, "texts": len(texts), "trials": rows, "fastest": fastest}
-        click.echo(json.dumps({**facts, "skipped": result.skipped}))
+        echo_json({**facts, "skipped": result.skipped})
     else:
         _show(result, len(texts))
         for trial in result.winners():

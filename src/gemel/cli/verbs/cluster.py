@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gemel.cli import flags
-from gemel.cli.output import cell, echo, echo_json
+from gemel.cli.output import cell, console, echo, echo_json, new_table
 from gemel.errors import InputError
 from gemel.registry import Registry
 
@@ -177,11 +177,7 @@ def _report(result: Clusters, out: Path | None, as_json: bool) -> None:
 
 
 def _show(result: Clusters) -> None:
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(box=SIMPLE_HEAD)
+    table = new_table()
     for name in ("id", "texts", "inside", "nearest"):
         table.add_column(name, justify="right")
     table.add_column("name")
@@ -190,7 +186,7 @@ def _show(result: Clusters) -> None:
         nearest = "" if item.outside is None else f"{item.nearest} ({item.outside:.2f})"
         central = cell(" ".join((item.text or "").split()))
         table.add_row(str(item.id), f"{item.size:,}", f"{item.inside:.2f}", nearest, cell(item.name), central)
-    console = Console(highlight=False)
-    console.print(table)
+    screen = console()
+    screen.print(table)
     if len(result.items) > ROWS:
-        console.print(f"and {len(result.items) - ROWS:,} more; all with --json or -o", style="dim")
+        screen.print(f"and {len(result.items) - ROWS:,} more; all with --json or -o", style="dim")

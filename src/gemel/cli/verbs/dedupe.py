@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gemel.cli import flags
-from gemel.cli.output import cell, echo
+from gemel.cli.output import cell, console, echo, echo_json, new_table
 from gemel.errors import InputError, WorkError
 
 if TYPE_CHECKING:
@@ -88,7 +87,7 @@ def command(  # noqa: PLR0913 - one argument per flag
     _write(out, documents, result, None if exact_only else model)
     if as_json or not sys.stdout.isatty():
         counts = {name: result.to_json()[name] for name in ("texts", "kept", "removed", "exact")}
-        click.echo(json.dumps({"out": str(out), **counts, "spared": len(result.spared)}))
+        echo_json({"out": str(out), **counts, "spared": len(result.spared)})
     else:
         _show(result, documents)
     echo(f"{out}: {result.summary()}", err=True)
@@ -111,25 +110,19 @@ def _dedupe(
 
 
 def _write(out: Path, documents: Documents, result: DedupeResult, model: str | None) -> None:
-    from gemel.groups.dedupe_files import ReportContent, page, write_documents, write_json
+    from gemel.groups.dedupe_files import page, write_documents, write_json
 
     try:
         out.mkdir(parents=True, exist_ok=True)
         write_documents(out, documents, result)
         write_json(out / "report.json", documents, result, model)
-        title = f"Duplicates in {documents.source.name}"
-        text = page(ReportContent(title, result, documents.texts, documents.ids, model))
-        (out / "report.html").write_text(text, encoding="utf-8")
+        (out / "report.html").write_text(page(documents, result, model), encoding="utf-8")
     except OSError as error:
         raise WorkError(f"cannot write to {out}: {error}") from error
 
 
 def _show(result: DedupeResult, documents: Documents) -> None:
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(box=SIMPLE_HEAD)
+    table = new_table()
     table.add_column("removed", justify="right")
     for name in ("kept", "for example"):
         table.add_column(name, no_wrap=True, overflow="ellipsis", ratio=1)
@@ -137,7 +130,7 @@ def _show(result: DedupeResult, documents: Documents) -> None:
     for group in groups[:ROWS]:
         texts = (documents.texts[group.kept], documents.texts[group.removed[0]])
         table.add_row(f"{len(group.removed):,}", *(cell(" ".join(text.split())) for text in texts))
-    console = Console(highlight=False)
-    console.print(table)
+    screen = console()
+    screen.print(table)
     if len(groups) > ROWS:
-        console.print(f"and {len(groups) - ROWS:,} more groups in report.html", style="dim")
+        screen.print(f"and {len(groups) - ROWS:,} more groups in report.html", style="dim")

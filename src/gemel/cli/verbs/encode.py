@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gemel.cli import flags
-from gemel.cli.output import echo
-from gemel.cli.ray import Machine, On, machine, on_option
+from gemel.cli.output import echo, echo_json
 from gemel.errors import InputError
 
 if TYPE_CHECKING:
@@ -54,7 +52,7 @@ STDOUT_ROWS = 1024  # texts between two writes: large enough for full batches, s
 @click.option("--keep-texts", is_flag=True, help="Store the texts next to the vectors.")
 @flags.overwrite_option("what another job wrote to the folder")
 @flags.json_option("lines", more="With -o: one object with what was done.")
-@on_option
+@flags.on_option
 @flags.model_option
 @flags.encode_options
 def command(
@@ -67,7 +65,7 @@ def command(
     keep_texts: bool,
     overwrite: bool,
     as_json: bool,
-    on: On | None,
+    on: flags.On | None,
     **reading: Any,
 ) -> None:
     """Turn texts into vectors.
@@ -80,7 +78,7 @@ def command(
         raise InputError("--on ray writes a folder. Name it with -o")
     rows = _open_input(file, **reading)
     settings = _quiet(options)
-    with machine(on, model, options) as where:
+    with flags.machine(on, model, options) as where:
         if out is None:
             started, encoder = perf_counter(), _CountingEncoder(where.model, settings)
             _to_stdout(encoder, rows, keep_texts)
@@ -89,14 +87,14 @@ def command(
         job = {"format": format or "npy", "keep_texts": keep_texts, "overwrite": overwrite}
         done = _to_folder(where, rows, out, settings, options.progress, job)
     if as_json:
-        click.echo(json.dumps(done))
+        echo_json(done)
 
 
 def _to_folder(
-    where: Machine, rows: TextRows, out: Path, settings: EncodeOptions, shown: bool, job: dict[str, Any]
+    where: flags.Machine, rows: TextRows, out: Path, settings: EncodeOptions, shown: bool, job: dict[str, Any]
 ) -> dict[str, Any]:
     """Encode to a folder; what was done, as JSON values."""
-    from gemel.texts.encode_folder import encode_to_folder
+    from gemel.texts.encode_folder import encode_to_folder, fingerprint_of
 
     model: Any = where.model
     source: Any = rows
@@ -108,7 +106,7 @@ def _to_folder(
     encoder = _CountingEncoder(model, settings)
     with _progress_line(source, shown=shown) as progress:
         result = encode_to_folder(
-            encoder, source, out, fingerprint=encoder.fingerprint(), progress=progress, **job
+            encoder, source, out, fingerprint=fingerprint_of(model, settings), progress=progress, **job
         )
     _say(_summary(result, encoder.counts), rows)
     where.done("encode", result.encoded_now)
@@ -174,14 +172,10 @@ class _CountingEncoder:
         vectors: AnyVectors = report.vectors
         return vectors
 
-    def fingerprint(self) -> dict[str, Any]:
-        """What the bits of the vectors depend on: engines agree closely, but not in the last digit."""
-        return {**self.model.fingerprint_for(self.options).to_json(), "engine": self.model.kernel}
-
 
 def _to_stdout(encoder: _CountingEncoder, rows: TextRows, keep_texts: bool) -> None:
     from gemel.texts.encode_folder import take
-    from gemel.texts.formats import json_rows
+    from gemel.texts.folder_files import json_rows
 
     out = sys.stdout.buffer
     while block := take(rows, STDOUT_ROWS):

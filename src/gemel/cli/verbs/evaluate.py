@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gemel.cli import flags
-from gemel.cli.output import cell, echo, echo_json
+from gemel.cli.output import cell, console, echo, echo_json, new_table
 from gemel.errors import InputError
 from gemel.registry import Registry
 
@@ -137,15 +137,11 @@ def _warnings_once() -> Iterator[None]:
 
 
 def _show(results: Sequence[Scores], found: Sequence[NamedComparison]) -> None:
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.table import Table
-
-    console = Console(highlight=False)
+    screen = console()
     for model in dict.fromkeys(result.model for result in results):
         own = [result for result in results if result.model == model]
         names = _names(own)[:COLUMNS]
-        table = Table(title=cell(f"{own[0].task}: {model}"), title_justify="left", box=SIMPLE_HEAD)
+        table = new_table(title=f"{own[0].task}: {model}")
         table.add_column("data set")
         for name in (*names, own[0].unit):
             heading = name.replace("-", " ").replace("_", " ")
@@ -154,8 +150,8 @@ def _show(results: Sequence[Scores], found: Sequence[NamedComparison]) -> None:
             for number, (title, values) in enumerate((*_rows(result), *_readings(result))):
                 cells = [_cell(values.get(name), bounds=name == result.main) for name in names]
                 table.add_row(cell(title), *cells, "" if number else f"{result.items:,}")
-        console.print(table)
-    _show_notes(console.print, results)
+        screen.print(table)
+    _show_notes(screen.print, results)
     if found:
         _show_comparisons(found)
 
@@ -205,15 +201,9 @@ def _show_notes(write: Any, results: Sequence[Scores]) -> None:  # noqa: ANN401 
 
 
 def _show_comparisons(found: Sequence[NamedComparison]) -> None:
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.table import Table
-
-    console = Console(highlight=False)
+    screen = console()
     for first, second in dict.fromkeys((one.first, one.second) for one in found):
-        table = Table(
-            title=cell(f"{found[0].task}: {second} against {first}"), title_justify="left", box=SIMPLE_HEAD
-        )
+        table = new_table(title=f"{found[0].task}: {second} against {first}")
         for name in ("data set", "difference", "p", "verdict"):
             table.add_column(name, justify="left" if name in {"data set", "verdict"} else "right")
         for one in found:
@@ -226,7 +216,7 @@ def _show_comparisons(found: Sequence[NamedComparison]) -> None:
                     f"{pair.p_value:.4f}",
                     cell(verdict),
                 )
-        console.print(table)
+        screen.print(table)
 
 
 def _cell(score: Score | None, *, bounds: bool) -> str:

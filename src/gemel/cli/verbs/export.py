@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -11,8 +11,7 @@ from gemel.cli import flags
 from gemel.cli.output import echo, echo_json
 
 if TYPE_CHECKING:
-    from gemel.export.write import ExportResult, Format
-    from gemel.options import Precision
+    from gemel.export.write import ExportResult
 
 EXAMPLES = """\b
 Examples:
@@ -45,13 +44,9 @@ Examples:
 @flags.json_option()
 def command(
     model: str,
-    to: Format,
     out: Path,
-    precision: Precision,
-    dim: int | None,
-    normalize: bool | None,
-    overwrite: bool,
     as_json: bool,
+    **settings: Any,
 ) -> None:
     """Write MODEL, a name or a folder, as one graph that ONNX Runtime or OpenVINO runs without gemel.
 
@@ -60,7 +55,7 @@ def command(
     """
     from gemel.export import export
 
-    done = export(model, out, to=to, precision=precision, dim=dim, normalize=normalize, overwrite=overwrite)
+    done = export(model, out, **settings)
     if as_json:
         echo_json(done.to_json())
     else:

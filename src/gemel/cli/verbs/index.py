@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from itertools import tee
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from gemel.cli import flags
-from gemel.cli.output import RowsOut, echo, echo_json
-from gemel.cli.verbs import index_write
-from gemel.cli.verbs.index_write import location_argument
+from gemel.cli.output import RowsOut, echo, echo_json, report
+from gemel.errors import InputError, WorkError
 
 if TYPE_CHECKING:
+    from gemel.index.ingest import Existing
     from gemel.index.query import Answer
 
 EXAMPLES = """\b
@@ -23,6 +25,29 @@ Examples:
   gemel index add notes articles.csv --text-column body --field lang --field year:int
   gemel index search notes "oil prices" -k 5 --where "year >= 2020 and lang = 'en'"
   gemel index search "postgresql://localhost/db#notes" "oil prices" """
+
+location_argument = click.argument("location", metavar="LOCATION")
+
+kept_field_option = click.option(
+    "--field",
+    "typed",
+    multiple=True,
+    metavar="NAME[:TYPE]",
+    help="A column to keep for filters: text, int, float, bool, date, datetime, or a list: texts, ints, floats, bools, "
+    "dates, datetimes. May be repeated. Default: all other columns.",
+)
+
+stemming_option = click.option(
+    "--stemming",
+    metavar="LANGUAGE",
+    help="Remove endings of words in this language for hybrid search, e.g. english. Needs PyStemmer. Default: none.",
+)
+
+_MANY = 10_000  # documents written by one command: a bulk load, after which the index is compacted
+
+_SEARCH_COLUMNS = ("query", "rank", "score", "cosine", "id", "text")  # our names in a row of `search`
+
+_GET_COLUMNS = ("id", "text", "passages")  # and of `get`
 
 
 @click.group(epilog=EXAMPLES)
@@ -33,14 +58,373 @@ def command() -> None:
     """
 
 
-_ROWS = flags.json_option("lines", piped=True)
+@command.command(
+    short_help="Create an empty index.",
+    epilog="""\b
+Examples:
+  gemel index create notes
+  gemel index create tickets --model ./my-model --field year:int --field lang
+  gemel index create "postgresql://localhost/db#notes" """,
+)
+@location_argument
+@flags.model_option
+@click.option(
+    "--field",
+    "typed",
+    multiple=True,
+    metavar="NAME[:TYPE]",
+    help="A column for filters: text (default), int, float, bool, date, datetime, or a list: texts, ints, floats, "
+    "bools, dates, datetimes. May be repeated. "
+    "Without any, the first add decides.",
+)
+@click.option(
+    "--passage-tokens",
+    type=click.IntRange(8),
+    help="Longer documents are stored as passages of at most this many tokens. Default: what the model reads.",
+)
+@click.option("--dim", type=click.IntRange(1), help="Keep only the first DIM dimensions. Default: all.")
+@flags.precision_option
+@stemming_option
+@flags.json_option()
+def create(
+    *,
+    location: str,
+    model: str,
+    typed: tuple[str, ...],
+    dim: int | None,
+    precision: str,
+    as_json: bool,
+    **settings: Any,
+) -> None:
+    """Create an empty index at LOCATION for a model."""
+    import gemel
+    from gemel.cli.documents import field_types
+    from gemel.options import EncodeOptions
 
-_SEARCH_COLUMNS = ("query", "rank", "score", "cosine", "id", "text")  # our names in a row of `search`
+    options = EncodeOptions(dim=dim, precision=precision)  # type: ignore[arg-type]
+    with gemel.open_index(
+        location,
+        model=model,
+        options=options,
+        fields=field_types(typed) or None,
+        create=True,
+        **settings,
+    ) as index:
+        created = {"location": str(index.location), "model": model, "dim": index.dim, "precision": precision}
+    report(created, f"{created['location']}: an empty index of {model}, {created['dim']} dimensions", as_json)
 
-_GET_COLUMNS = ("id", "text", "passages")  # and of `get`
+
+@command.command(
+    short_help="Add the texts of a file.",
+    epilog="""\b
+Examples:
+  gemel index add notes articles.csv --text-column body --id-column id
+  gemel index add notes tickets.jsonl --field lang --field year:int
+  cat lines.txt | gemel index add notes -
+  gemel index add notes articles.jsonl.gz --on ray""",
+)
+@location_argument
+@click.argument("file", metavar="FILE")
+@flags.text_column_option()
+@flags.id_column_option('"id" if there is one; else ids are hashes of the texts')
+@kept_field_option
+@click.option("--no-fields", is_flag=True, help="Keep texts and ids only.")
+@click.option(
+    "--existing",
+    type=click.Choice(["replace", "skip", "error"]),
+    default="replace",
+    show_default=True,
+    help="What to do with a document whose id exists. Unchanged ones are never encoded again.",
+)
+@click.option(
+    "--block", type=click.IntRange(1), default=2048, show_default=True, help="Documents per commit."
+)
+@click.option(
+    "--durable/--no-durable", default=True, show_default=True, help="Wait until a commit is on disk."
+)
+@click.option(
+    "--compact/--no-compact",
+    default=None,
+    help="Compact at the end: merge small files, build the search structures. Default: if many documents were written.",
+)
+@flags.progress_option
+@flags.json_option()
+@flags.on_option
+def add(  # noqa: PLR0913 - one argument per flag
+    *,
+    location: str,
+    file: str,
+    text_column: str | None,
+    id_column: str | None,
+    typed: tuple[str, ...],
+    no_fields: bool,
+    existing: Existing,
+    block: int,
+    durable: bool,
+    compact: bool | None,
+    progress: bool | None,
+    as_json: bool,
+    on: flags.On | None,
+) -> None:
+    """Add the texts of FILE to the index at LOCATION; `-` reads lines from standard input.
+
+    FILE is .txt (one text per line), .jsonl, .csv, .tsv or .parquet, text formats also with .gz. If it is stopped, run
+    it again to resume.
+    """
+    import gemel
+    from gemel.cli.documents import documents_of, field_types
+
+    if no_fields and typed:
+        raise InputError("--no-fields and --field exclude each other. Choose one")
+    with (
+        flags.machine_of_index(on, location) as where,
+        gemel.open_index(location, where.model, create=False, durable=durable) as index,
+    ):
+        wanted = {} if no_fields else (field_types(typed) or None)
+        stream = documents_of(file, text_column, id_column, wanted, known=index.fields)
+        one, two, three = tee(stream.documents, 3)
+        if stream.fields and not len(index):
+            index.add_fields(stream.fields)
+        done = index.add(
+            (each.text for each in one),
+            ids=(each.id or "" for each in two) if stream.with_ids else None,
+            fields=(each.fields for each in three) if stream.fields else None,
+            existing=existing,
+            block=block if on is None else max(block, flags.CLUSTER_BLOCK),
+            progress=flags.shows_progress(progress),
+        )
+        if done.added + done.replaced >= _MANY if compact is None else compact:
+            index.compact()
+        where.done("index add", done.added + done.replaced + done.unchanged)
+    report({"location": location, **asdict(done)}, f"{location}: {done.summary()}", as_json)
 
 
-@click.command(
+@command.command(
+    short_help="Delete documents.",
+    epilog="""\b
+Examples:
+  gemel index delete notes 17 18
+  gemel index delete notes --where "year < 2015" """,
+)
+@location_argument
+@click.argument("ids", nargs=-1, metavar="[ID]...")
+@flags.where_option("All documents")
+@click.option(
+    "--ids-file", type=click.Path(path_type=Path, exists=True), metavar="FILE", help="One id per line."
+)
+@flags.json_option()
+def delete(
+    location: str, ids: tuple[str, ...], where: str | None, ids_file: Path | None, as_json: bool
+) -> None:
+    """Delete documents of the index at LOCATION by id, or by a condition on their fields."""
+    import gemel
+
+    listed = [*ids, *(_lines(ids_file) if ids_file else [])]
+    if bool(listed) == (where is not None):
+        raise InputError("delete takes ids or --where, one of the two")
+    with gemel.open_index(location, create=False) as index:
+        gone = index.delete(where=where) if where is not None else index.delete(listed)
+    report({"location": location, "deleted": gone}, f"{location}: {gone:,} documents deleted", as_json)
+
+
+def _lines(path: Path) -> Iterator[str]:
+    from gemel.files.rows import read_rows
+
+    return (row.text for row in read_rows(path, format="txt") if row.text.strip())
+
+
+@command.command(
+    short_help="Create an index from a file.",
+    epilog="""\b
+Examples:
+  gemel index build notes articles.csv --text-column body --id-column id
+  gemel index build tickets tickets.jsonl --field lang --field year:int --on ray""",
+)
+@location_argument
+@click.argument("file", metavar="FILE")
+@flags.model_option
+@flags.text_column_option()
+@flags.id_column_option('"id" if there is one; else ids are hashes of the texts')
+@kept_field_option
+@flags.progress_option
+@flags.json_option()
+@flags.on_option
+@click.pass_context
+def build(context: click.Context, /, *, location: str, file: str, model: str, **given: Any) -> None:
+    """Create the index at LOCATION, add the texts of FILE to it, and build the search structures.
+
+    It is `create`, `add` and `compact` in one, with their default settings. If it is stopped, run it again to resume.
+    """
+    import gemel
+    from gemel.files.records import existing_file
+
+    if file != "-":
+        existing_file(Path(file))  # before an index is created
+    gemel.open_index(
+        location, model=model
+    ).close()  # created if it does not exist; one of another model is refused
+    # Everything else has the default of `add`.
+    context.invoke(add, location=location, file=file, compact=True, **given)
+
+
+@command.command(
+    short_help="Merge small files and build the search structures.",
+    epilog="""\b
+Example:
+  gemel index compact notes""",
+)
+@location_argument
+@click.option(
+    "--now",
+    is_flag=True,
+    help="Fail if files of old versions cannot be deleted because another process has the index open.",
+)
+@flags.json_option()
+def compact(location: str, now: bool, as_json: bool) -> None:
+    """Merge small files of the index at LOCATION, drop deleted rows, build the search structures.
+
+    Files of old versions are deleted at once if no other process has the index open, else after an hour.
+    """
+    import gemel
+
+    with gemel.open_index(location, create=False) as index:
+        before = index.stats().bytes
+        index.compact(now=now)
+        after = index.stats()
+    facts = {"location": location, "bytes_before": before, "bytes": after.bytes, "layout": after.layout}
+    sizes = f"{before / 1e6:,.1f} MB → {after.bytes / 1e6:,.1f} MB"
+    report(facts, f"{location}: {sizes}, {after.layout}", as_json)
+
+
+@command.command(
+    short_help="Check an index.",
+    epilog="""\b
+Example:
+  gemel index verify notes --sample 500""",
+)
+@location_argument
+@click.option(
+    "--sample", type=click.IntRange(1), default=100, show_default=True, help="Documents encoded again."
+)
+@flags.json_option()
+def verify(location: str, sample: int, as_json: bool) -> None:
+    """Check the index at LOCATION: no damaged rows, vectors of its model. Exit code 1 if something is wrong."""
+    import gemel
+
+    with gemel.open_index(location, create=False, read_only=True) as index:
+        found = index.verify(sample=sample)
+    if as_json:
+        echo_json(found.to_json())
+    else:
+        for line in found.lines():
+            echo(line)
+    if not found.ok:
+        raise WorkError(f"{location} has errors")
+
+
+@command.command(
+    short_help="Make a damaged index usable again.",
+    epilog="""\b
+Examples:
+  gemel index repair notes
+  gemel index repair notes --model ./my-model""",
+)
+@location_argument
+@click.option(
+    "--table", metavar="NAME", help="The table to keep, if index.json is lost and there are several."
+)
+@click.option(
+    "-m",
+    "--model",
+    metavar="NAME",
+    help="A model's name, or its folder: the one that created the index, if its table does not record it.",
+)
+@flags.json_option()
+def repair(location: str, table: str | None, model: str | None, as_json: bool) -> None:
+    """Rebuild a lost index.json at LOCATION, drop what cannot be read, build word index and cache again.
+
+    Everything that can be read is kept. Close other programs that have the index open.
+    """
+    import gemel
+
+    done = gemel.repair_index(location, model=model, table=table)
+    if as_json:
+        echo_json({"location": location, "actions": list(done.actions)})
+        return
+    for line in done.lines():
+        echo(f"{location}: {line}", err=True)
+
+
+@command.command(
+    short_help="Encode everything again with another model.",
+    epilog="""\b
+Examples:
+  gemel index migrate notes --model ./my-model
+  gemel index migrate notes --model ./my-model --passage-tokens 64""",
+)
+@location_argument
+@click.option(
+    "-m", "--model", required=True, metavar="NAME", help="A model's name, or its folder: the one to move to."
+)
+@click.option(
+    "--passage-tokens",
+    type=click.IntRange(8),
+    help="Longer documents are stored as passages of at most this many tokens. Default: as in the index.",
+)
+@click.option(
+    "--dim", type=click.IntRange(1), help="Keep only the first DIM numbers. Default: as in the index."
+)
+@click.option(
+    "--precision", type=click.Choice(["float32", "int8"]), help=f"{flags.PRECISION} Default: as in the index."
+)
+@flags.progress_option
+@flags.json_option()
+def migrate(
+    *,
+    location: str,
+    model: str,
+    progress: bool | None,
+    as_json: bool,
+    **settings: Any,
+) -> None:
+    """Encode all documents of the index at LOCATION with another model, then switch to it in one step.
+
+    Searches use the old vectors until the switch. If it is stopped, run it again to resume.
+    """
+    import gemel
+
+    with gemel.open_index(location, create=False) as index:
+        done = index.migrate(model, progress=flags.shows_progress(progress), **settings)
+    report({"location": location, **asdict(done)}, f"{location}: {done.summary()}", as_json)
+
+
+@command.command(
+    short_help="Build the word index again.",
+    epilog="""\b
+Examples:
+  gemel index words notes
+  gemel index words notes --stemming english""",
+)
+@location_argument
+@stemming_option
+@flags.progress_option
+@flags.json_option()
+def words(location: str, stemming: str | None, progress: bool | None, as_json: bool) -> None:
+    """Split the texts of the index at LOCATION into words again, by the newest rules, for hybrid search.
+
+    An index that was created by an older gemel does not find parts of Chinese, Japanese or Thai text until then;
+    `gemel index stats` reports it. Vectors do not change. Searches continue meanwhile.
+    """
+    import gemel
+
+    with gemel.open_index(location, create=False) as index:
+        done = index.rebuild_words(stemming=stemming, progress=flags.shows_progress(progress))
+    count = f"{done:,} documents" if done else "nothing to do"
+    line = f"{location}: {count}, {f'stemming {stemming}' if stemming else 'no stemming'}"
+    report({"location": location, "documents": done, "stemming": stemming}, line, as_json)
+
+
+@command.command(
     short_help="Find documents.",
     epilog="""\b
 Examples:
@@ -69,7 +453,6 @@ Examples:
     help="Find at least this share of the exact results, e.g. 0.99, by a wider search. Default: about 0.985.",
 )
 @flags.rows_out_option()
-@_ROWS
 def search(
     *,
     location: str,
@@ -77,9 +460,7 @@ def search(
     queries: str | None,
     query_column: str | None,
     rerank: str | None,
-    out: Path | None,
-    escape_formulas: bool,
-    as_json: bool,
+    target: RowsOut,
     **question: Any,
 ) -> None:
     """Find the documents of the index at LOCATION that are nearest to each QUERY.
@@ -89,8 +470,6 @@ def search(
     """
     import gemel
 
-    target = RowsOut(out, as_json, escape_formulas)
-    target.check()
     all_queries = flags.read_queries(query, queries, query_column)
     cross = None if rerank is None else gemel.load_cross(rerank)
     with gemel.open_index(location, create=False, read_only=True) as index:
@@ -98,7 +477,7 @@ def search(
     target.put(_rows(all_queries, answers, question["offset"]))
 
 
-@click.command(
+@command.command(
     short_help="Show documents by id.",
     epilog="""\b
 Example:
@@ -107,17 +486,13 @@ Example:
 @location_argument
 @click.argument("ids", nargs=-1, required=True, metavar="ID...")
 @flags.rows_out_option()
-@_ROWS
-def get(location: str, ids: tuple[str, ...], out: Path | None, escape_formulas: bool, as_json: bool) -> None:
+def get(location: str, ids: tuple[str, ...], target: RowsOut) -> None:
     """Show documents of the index at LOCATION: text and fields. Missing ids are listed; exit code 1.
 
     A field called text or passages is shown as field_text or field_passages.
     """
     import gemel
-    from gemel.errors import WorkError
 
-    target = RowsOut(out, as_json, escape_formulas)
-    target.check()
     with gemel.open_index(location, create=False, read_only=True) as index:
         documents = index.get(list(ids))
     target.put(
@@ -130,7 +505,7 @@ def get(location: str, ids: tuple[str, ...], out: Path | None, escape_formulas: 
         raise WorkError(f"{len(missing)} of {len(ids)} ids are not in {location}: {', '.join(missing[:5])}")
 
 
-@click.command(
+@command.command(
     short_help="Sizes, layout and measured recall.",
     epilog="""\b
 Example:
@@ -150,23 +525,6 @@ def stats(location: str, as_json: bool) -> None:
     width = max(len(name) for name in facts)
     for name, value in facts.items():
         echo(f"{name.replace('_', ' '):{width}}  {_plain(name, value)}")
-
-
-for each in (
-    index_write.build,
-    index_write.create,
-    index_write.add,
-    search,
-    get,
-    index_write.delete,
-    stats,
-    index_write.compact,
-    index_write.migrate,
-    index_write.verify,
-    index_write.repair,
-    index_write.words,
-):
-    command.add_command(each)
 
 
 def _rows(queries: list[str], answers: list[Answer], offset: int) -> Iterator[dict[str, Any]]:

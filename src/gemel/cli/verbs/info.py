@@ -6,7 +6,6 @@ import os
 import re
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from difflib import get_close_matches
 from importlib.metadata import PackageNotFoundError, metadata, version
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 import click
 
 from gemel.cli import flags
-from gemel.cli.output import echo
+from gemel.cli.output import echo, echo_json
 from gemel.errors import InputError
 
 PACKAGES = ("gemel", "numpy", "tokenizers", "safetensors", "onnx", "onnxruntime", "click", "rich")
@@ -39,9 +38,7 @@ def command(ctx: click.Context, as_json: bool) -> None:
     """
     facts, settings = gather(), settings_report(ctx.find_root())
     if as_json:
-        import json
-
-        click.echo(json.dumps({**facts, "settings": settings}, default=str))
+        echo_json({**facts, "settings": settings})
         return
     for name, text in [*_rows(facts), *_settings_rows(settings)]:
         echo(f"{name:14} {text}".rstrip())
@@ -51,20 +48,17 @@ def gather() -> dict[str, Any]:
     """Facts as plain JSON values; nothing is downloaded and no model is loaded."""
     import platform
 
+    from gemel.options import usable_cores
+
     return {
         "versions": {name: version_of(name) for name in PACKAGES + OPTIONAL},
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
-        "processor": {"cores": len(_cores()) or os.cpu_count(), "features": _features()},
-        "extras": [{**asdict(extra), "installed": extra.installed} for extra in extras()],
+        "processor": {"cores": usable_cores(), "features": _features()},
+        "extras": extras(),
         "engines": _engines(),
         "cache": _cache(),
     }
-
-
-def _cores() -> list[int]:
-    """The cores this process may use; empty if the system does not report it."""
-    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
 
 
 def _features() -> list[str]:
@@ -233,18 +227,6 @@ _NOT_ON = re.compile(r"sys_platform\s*!=\s*['\"]([^'\"]+)['\"]")
 _FOR_DEVELOPERS = "test"
 
 
-@dataclass(frozen=True)
-class Extra:
-    """An extra of the package, and what is missing of it."""
-
-    name: str
-    missing: tuple[str, ...]
-
-    @property
-    def installed(self) -> bool:
-        return not self.missing
-
-
 def version_of(package: str) -> str | None:
     """None: it is not installed."""
     try:
@@ -253,7 +235,7 @@ def version_of(package: str) -> str | None:
         return None
 
 
-def extras() -> list[Extra]:
+def extras() -> list[dict[str, Any]]:
     """Every extra that users install, in the order of the package; empty if gemel runs without being installed."""
     try:
         facts = metadata("gemel")
@@ -261,10 +243,11 @@ def extras() -> list[Extra]:
         return []
     needs = _needs(facts.get_all("Requires-Dist") or [])
     names = [name for name in facts.get_all("Provides-Extra") or [] if not name.startswith(_FOR_DEVELOPERS)]
-    return [
-        Extra(name, tuple(package for package in _packages(name, needs) if version_of(package) is None))
-        for name in names
-    ]
+    found = []
+    for name in names:
+        missing = [package for package in _packages(name, needs) if version_of(package) is None]
+        found.append({"name": name, "missing": missing, "installed": not missing})
+    return found
 
 
 def _needs(lines: list[str]) -> dict[str, list[tuple[str, list[str]]]]:
@@ -272,11 +255,8 @@ def _needs(lines: list[str]) -> dict[str, list[tuple[str, list[str]]]]:
     found: dict[str, list[tuple[str, list[str]]]] = {}
     for line in lines:
         requirement, _, marker = line.partition(";")
-        package, extra, not_on = (
-            _REQUIREMENT.match(requirement),
-            _EXTRA.search(marker),
-            _NOT_ON.search(marker),
-        )
+        package, extra = _REQUIREMENT.match(requirement), _EXTRA.search(marker)
+        not_on = _NOT_ON.search(marker)
         if package and extra and not (not_on and not_on[1] == sys.platform):
             inner = [name.strip() for name in (package[2] or "").split(",") if name.strip()]
             found.setdefault(extra[1], []).append((package[1], inner))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gemel.cli import flags
-from gemel.cli.output import echo, echo_json, echo_path
+from gemel.cli.output import echo, echo_json, echo_path, report
 
 if TYPE_CHECKING:
     from gemel.checkpoint.folder import Checkpoint
@@ -23,8 +22,7 @@ def command() -> None:
     """List, fetch, describe, convert, pack and remove models."""
 
 
-@click.command(
-    "wheel",
+@command.command(
     short_help="A model as a package for pip.",
     epilog="\b\nExamples:\n  gemel models wheel ./my-model --license Apache-2.0 -o dist/"
     "\n  gemel models wheel ./my-model --license-file LICENSE --name my-model-wheel --version 1.1",
@@ -48,12 +46,9 @@ def wheel(
     model: str,
     out: Path,
     called: str | None,
-    name: str | None,
-    version: str,
-    license: str | None,
     license_file: tuple[Path, ...],
-    overwrite: bool,
     as_json: bool,
+    **settings: Any,
 ) -> None:
     """Write MODEL, a name or a folder, as a wheel; once that is installed, gemel.load finds it without a network.
 
@@ -63,24 +58,13 @@ def wheel(
     from gemel.checkpoint.sources import find_model, given_name
 
     folder = find_model(model, offline=True)
-    built = build_model_wheel(
-        folder,
-        out,
-        model=called or given_name(model, folder),
-        name=name,
-        version=version,
-        license=license,
-        license_files=license_file,
-        overwrite=overwrite,
-    )
+    known_as = called or given_name(model, folder)
+    built = build_model_wheel(folder, out, model=known_as, license_files=license_file, **settings)
     if as_json:
         echo_json(asdict(built) | {"path": str(built.path)})
         return
     echo_path(built.path)
     echo(f'pip install {built.path}, then gemel.load("{built.model}")', err=True)
-
-
-command.add_command(wheel)
 
 
 @command.command(
@@ -93,20 +77,20 @@ def list_models(as_json: bool) -> None:
     from gemel.checkpoint.sources import cached_models, folder_size, installed_models
     from gemel.checkpoint.wheels import CARRIED
 
-    cached = {model.name: model for model in cached_models()}
     rows: list[dict[str, Any]] = [
         {"name": model.name, "cached": True, "size": model.size, "folder": str(model.folder)}
-        for model in cached.values()
+        for model in cached_models()
     ]
-    installed = {model.name: model for model in installed_models() if model.name not in cached}
-    rows += [
-        {"name": name, "cached": False, "size": folder_size(model.folder), "folder": str(model.folder)}
-        for name, model in installed.items()
-    ]
+    here = {row["name"] for row in rows}
+    for model in installed_models():
+        if model.name not in here:
+            size, folder = folder_size(model.folder), str(model.folder)
+            rows.append({"name": model.name, "cached": False, "size": size, "folder": folder})
+    here = {row["name"] for row in rows}
     rows += [
         {"name": model.name, "cached": False, "size": model.size, "folder": None}
         for model in CARRIED.values()
-        if model.name not in cached and model.name not in installed
+        if model.name not in here
     ]
     if _wants_json(as_json):
         for row in rows:
@@ -160,10 +144,7 @@ def remove(name: str, as_json: bool) -> None:
     from gemel.checkpoint.sources import remove as remove_model
 
     folder = remove_model(name)
-    if as_json:
-        click.echo(json.dumps({"name": name, "folder": str(folder)}))
-    else:
-        echo(f"removed {folder}", err=True)
+    report({"name": name, "folder": str(folder)}, f"removed {folder}", as_json)
 
 
 @command.command(
@@ -179,8 +160,7 @@ def convert(folder: Path, out: Path | None, as_json: bool) -> None:
 
     result = convert_model(folder, out)
     if as_json:
-        written = [str(path) for path in result.written]
-        click.echo(json.dumps({"folder": str(result.folder), "written": written}))
+        echo_json({"folder": str(result.folder), "written": [str(path) for path in result.written]})
         return
     for path in result.written:
         echo_path(path)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import shutil
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from gemel.cli import flags
 from gemel.cli.output import RowsOut, echo
-from gemel.cli.ray import On, machine, on_option
 from gemel.errors import InputError
 
 if TYPE_CHECKING:
@@ -47,8 +45,7 @@ _DEFAULT = 20
 @click.option("--calibrate", "calibrated", is_flag=True, help="Show how many random pairs reach each score.")
 @flags.fast_option
 @flags.rows_out_option(" Pairs that do not fit into memory are kept on disk beside it.")
-@flags.json_option("lines", piped=True)
-@on_option
+@flags.on_option
 @flags.model_option
 @flags.encode_options
 def command(  # noqa: PLR0913 - one argument per flag
@@ -59,12 +56,10 @@ def command(  # noqa: PLR0913 - one argument per flag
     other: str | None,
     other_text_column: str | None,
     candidates_each: int | None,
-    out: Path | None,
-    escape_formulas: bool,
-    as_json: bool,
+    target: RowsOut,
     model: str,
     options: EncodeOptions,
-    on: On | None,
+    on: flags.On | None,
     **request: Any,
 ) -> None:
     """Find the most similar pairs of the texts of FILE: exact, every pair compared.
@@ -74,8 +69,6 @@ def command(  # noqa: PLR0913 - one argument per flag
     """
     import gemel
 
-    target = RowsOut(out, as_json, escape_formulas)
-    target.check()
     if on is not None and candidates_each is not None:
         raise InputError("--fast and --on are two ways to be faster. Choose one")
     if all(request[name] is None for name in ("k", "min_score", "expected_false")):
@@ -83,9 +76,9 @@ def command(  # noqa: PLR0913 - one argument per flag
     first = _read(file, text_column, id_column)
     second = None if other is None else _read(other, other_text_column or text_column, id_column)
     # The finished tiles of a cluster are kept on disk as well, so that a stopped run can be resumed.
-    streamed = out is not None and (request["k"] is None or on is not None)
-    working = out.with_name(f".{out.name}.pairs") if out is not None and streamed else None
-    with machine(on, model, options) as where:
+    streamed = request["k"] is None or on is not None
+    working = target.out.with_name(f".{target.out.name}.pairs") if target.out and streamed else None
+    with flags.machine(on, model, options) as where:
         result = gemel.find_pairs(
             where.model,
             [row.text for row in first],

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 import click
 
 from gemel.cli import flags
-from gemel.cli.output import echo
-from gemel.texts.plan_costs import PlanQuestion
+from gemel.cli.output import echo, echo_json
+from gemel.texts.plan import PlanQuestion
 
 if TYPE_CHECKING:
     from gemel.texts.plan import Plan
@@ -33,7 +32,7 @@ def command(as_json: bool, options: PlanQuestion) -> None:
 
     made = plan(options)
     if as_json:
-        click.echo(json.dumps(made.to_json()))
+        echo_json(made.to_json())
     else:
         echo("\n".join(lines_of(made)))
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from gemel.cli import flags
-from gemel.cli.output import echo
+from gemel.cli.output import echo, echo_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -70,7 +69,7 @@ def command(
         overwrite=overwrite,
     )
     if as_json:
-        click.echo(json.dumps(result.to_json()))
+        echo_json(result.to_json())
     else:
         _show(result)
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from gemel.cli import flags
 from gemel.cli.output import RowsOut, echo
-from gemel.cli.ray import On, machine, on_option
 from gemel.errors import InputError
 
 if TYPE_CHECKING:
@@ -44,8 +42,7 @@ Examples:
 @flags.candidates_option("Texts")
 @flags.fast_option
 @flags.rows_out_option()
-@flags.json_option("lines", piped=True)
-@on_option
+@flags.on_option
 @flags.model_option
 @flags.encode_options
 def command(  # noqa: PLR0913 - one argument per flag
@@ -60,12 +57,10 @@ def command(  # noqa: PLR0913 - one argument per flag
     typed: tuple[str, ...],
     rerank: str | None,
     candidates_each: int | None,
-    out: Path | None,
-    escape_formulas: bool,
-    as_json: bool,
+    target: RowsOut,
     model: str,
     options: EncodeOptions,
-    on: On | None,
+    on: flags.On | None,
     **steps: Any,
 ) -> None:
     """Find the best texts of CORPUS for each query: exact, every text compared.
@@ -75,13 +70,11 @@ def command(  # noqa: PLR0913 - one argument per flag
     """
     import gemel
 
-    target = RowsOut(out, as_json, escape_formulas)
-    target.check()
     if on is not None and candidates_each is not None:
         raise InputError("--fast finds candidates on one machine; --on compares everything. Choose one")
     all_queries = flags.read_queries(query, queries, query_column)
     rows = _rows(corpus, text_column, id_column, where, typed)
-    with machine(on, model, options) as here:
+    with flags.machine(on, model, options) as here:
         found = gemel.search_texts(
             here.model,
             all_queries,

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from gemel.checkpoint.architecture import ARCHITECTURES, Architecture, Config, HeadLayout, key_set
 from gemel.encoder.architectures.bert import CONFIG_KEYS, read_bert_like
-from gemel.encoder.network import Array, Network
+from gemel.encoder.network import Network
 from gemel.encoder.weights import (
     MAX_LAYERS,
     BlockNames,
@@ -27,9 +25,8 @@ _NAMES = BlockNames(
 )
 
 
-def read(config: Config, weights: Mapping[str, Array]) -> Network:
+def read(config: Config, weights: CheckpointWeights) -> Network:
     """Layers of one group are the same Block object, so an engine stores their weights once."""
-    take = CheckpointWeights(weights)
     width, embedding = positive(config, "hidden_size"), positive(config, "embedding_size", 128)
     sizes = width, positive(config, "intermediate_size"), epsilon_of(config)
     layers, groups = layers_of(config), layers_of(config, "num_hidden_groups", 1)
@@ -38,14 +35,14 @@ def read(config: Config, weights: Mapping[str, Array]) -> Network:
         raise ModelError(f"config.json asks for {layers} times {inner} layers, at most {MAX_LAYERS} are run")
     prefix = "encoder.albert_layer_groups"
     shared = [
-        [take.block(f"{prefix}.{group}.albert_layers.{part}", _NAMES, *sizes) for part in range(inner)]
+        [weights.block(f"{prefix}.{group}.albert_layers.{part}", _NAMES, *sizes) for part in range(inner)]
         for group in range(groups)
     ]
     return read_bert_like(
         config,
-        take,
+        weights,
         embedding=embedding,
-        projection=take.linear("encoder.embedding_hidden_mapping_in", width, embedding),
+        projection=weights.linear("encoder.embedding_hidden_mapping_in", width, embedding),
         # The groups divide the layers into equal shares.
         blocks=tuple(block for layer in range(layers) for block in shared[int(layer / (layers / groups))]),
         activation="gelu_new",

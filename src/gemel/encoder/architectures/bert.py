@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 
 from gemel.checkpoint.architecture import ARCHITECTURES, Architecture, Config, HeadLayout, key_set
@@ -37,9 +35,9 @@ _NAMES = BlockNames(
 )
 
 
-def read(config: Config, weights: Mapping[str, Array]) -> Network:
+def read(config: Config, weights: CheckpointWeights) -> Network:
     """Learned positions counted from 0; the word table is as wide as the network."""
-    return read_bert_like(config, CheckpointWeights(weights))
+    return read_bert_like(config, weights)
 
 
 def read_bert_like(

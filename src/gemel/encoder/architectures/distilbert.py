@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from gemel.checkpoint.architecture import ARCHITECTURES, Architecture, Config, HeadLayout, key_set
-from gemel.encoder.network import Array, Network
+from gemel.encoder.network import Network
 from gemel.encoder.weights import (
     BlockNames,
     CheckpointWeights,
@@ -27,17 +25,17 @@ _NAMES = BlockNames(
 )
 
 
-def read(config: Config, weights: Mapping[str, Array]) -> Network:
+def read(config: Config, weights: CheckpointWeights) -> Network:
     """Sinusoidal positions need no case of their own: the checkpoint stores them as a table."""
-    take, layers = CheckpointWeights(weights), range(layers_of(config, "n_layers"))
+    layers = range(layers_of(config, "n_layers"))
     width, rows = positive(config, "dim"), positive(config, "max_position_embeddings")
     sizes = width, positive(config, "hidden_dim"), _EPSILON
     return Network(
-        word=take.word(width),
-        positions=take.array("embeddings.position_embeddings.weight", rows, width),
-        embedding_norm=take.norm("embeddings.LayerNorm", width, _EPSILON),
+        word=weights.word(width),
+        positions=weights.array("embeddings.position_embeddings.weight", rows, width),
+        embedding_norm=weights.norm("embeddings.LayerNorm", width, _EPSILON),
         projection=None,
-        blocks=tuple(take.block(f"transformer.layer.{n}", _NAMES, *sizes) for n in layers),
+        blocks=tuple(weights.block(f"transformer.layer.{n}", _NAMES, *sizes) for n in layers),
         heads=heads_of(config, width, "n_heads"),
         activation=activation_of(config, "activation"),
         max_positions=rows,

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from gemel.checkpoint.architecture import ARCHITECTURES, Architecture, Config, HeadLayout
 from gemel.encoder.architectures.bert import CONFIG_KEYS, read_bert_like
-from gemel.encoder.network import Array, Network
+from gemel.encoder.network import Network
 from gemel.encoder.weights import CheckpointWeights, positive
 
 
-def read(config: Config, weights: Mapping[str, Array]) -> Network:
+def read(config: Config, weights: CheckpointWeights) -> Network:
     """The projection is there only where the two widths differ."""
-    take = CheckpointWeights(weights)
     width, embedding = positive(config, "hidden_size"), positive(config, "embedding_size", 128)
-    projection = take.linear("embeddings_project", width, embedding) if width != embedding else None
-    return read_bert_like(config, take, embedding=embedding, projection=projection)
+    projection = weights.linear("embeddings_project", width, embedding) if width != embedding else None
+    return read_bert_like(config, weights, embedding=embedding, projection=projection)
 
 
 ARCHITECTURES.add("electra")(

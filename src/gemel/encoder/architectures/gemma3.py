@@ -5,7 +5,6 @@ Most layers see a window only and have rotary positions of their own. EmbeddingG
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -13,6 +12,7 @@ import numpy as np
 from gemel.checkpoint.architecture import ARCHITECTURES, Architecture, Config, HeadLayout, key_set
 from gemel.encoder.architectures.llama import (
     CONFIG_KEYS,
+    WORD_TABLE,
     attention_step,
     check_kinds,
     feed_forward_step,
@@ -21,7 +21,7 @@ from gemel.encoder.architectures.llama import (
     key_heads,
 )
 from gemel.encoder.architectures.rotary import number, rotary_of
-from gemel.encoder.network import Array, Block, Network, Norm, Rotary
+from gemel.encoder.network import Block, Network, Norm, Rotary
 from gemel.encoder.weights import (
     MAX_POSITIONS,
     CheckpointWeights,
@@ -38,11 +38,10 @@ _THETAS = {
 }
 
 
-def read(config: Config, weights: Mapping[str, Array]) -> Network:
+def read(config: Config, weights: CheckpointWeights) -> Network:
     """Word vectors are multiplied by the root of the width; scores are divided by that of `query_pre_attn_scalar`."""
     if config.get("attn_logit_softcapping") is not None:
         raise unsupported("config.json sets 'attn_logit_softcapping', which is not followed")
-    take = CheckpointWeights(weights, word="embed_tokens.weight")
     width, epsilon = positive(config, "hidden_size"), epsilon_of(config, "rms_norm_eps", 1e-6)
     heads = positive(config, "num_attention_heads")
     head = head_size(config, width) if config.get("head_dim") else 256
@@ -51,17 +50,17 @@ def read(config: Config, weights: Mapping[str, Array]) -> Network:
     windows = {"full_attention": None, "sliding_attention": _window(config)}
 
     def norm(name: str) -> Norm:
-        return _grown(take.norm(name, width, epsilon, rms=True))
+        return _grown(weights.norm(name, width, epsilon, rms=True))
 
     def block(layer: int, kind: str) -> Block:
         at = f"layers.{layer}"
-        attention = attention_step(config, take, at, heads, head)
+        attention = attention_step(config, weights, at, heads, head)
         assert attention["query_norm"] and attention["key_norm"]
         attention["query_norm"] = _grown(attention["query_norm"])
         attention["key_norm"] = _grown(attention["key_norm"])
         return Block(
             **attention,
-            **feed_forward_step(config, take, at),
+            **feed_forward_step(config, weights, at),
             attention_norm=norm(f"{at}.input_layernorm"),
             attention_out_norm=norm(f"{at}.post_attention_layernorm"),
             ffn_norm=norm(f"{at}.pre_feedforward_layernorm"),
@@ -72,7 +71,7 @@ def read(config: Config, weights: Mapping[str, Array]) -> Network:
         )
 
     return Network(
-        word=take.word(width),
+        word=weights.word(width),
         positions=None,
         embedding_norm=None,
         projection=None,
@@ -131,5 +130,6 @@ ARCHITECTURES.add("gemma3_text")(
             "rope_local_base_freq sliding_window sliding_window_pattern _sliding_window_pattern",
         ),
         token_types=False,
+        word_table=WORD_TABLE,
     )
 )

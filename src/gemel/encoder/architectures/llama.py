@@ -6,12 +6,12 @@ keys and values. Checkpoints made for embeddings may turn the causal mask off.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TypedDict
 
 from gemel.checkpoint.architecture import ARCHITECTURES, Architecture, Config, HeadLayout, key_set
 from gemel.encoder.architectures.rotary import KEYS, rotary_of
-from gemel.encoder.network import Array, Block, Linear, Network, Norm
+from gemel.encoder.network import Block, Linear, Network, Norm
 from gemel.encoder.weights import (
     MAX_POSITIONS,
     CheckpointWeights,
@@ -23,6 +23,8 @@ from gemel.encoder.weights import (
     unsupported,
 )
 from gemel.errors import ModelError
+
+WORD_TABLE = "embed_tokens.weight"
 
 _ATTENTION = ("q_proj", "k_proj", "v_proj")
 _HEAD_NORMS = ("q_norm", "k_norm")
@@ -37,25 +39,24 @@ CONFIG_KEYS = key_set(
 _WINDOWS = "layer_types max_window_layers sliding_window use_sliding_window"
 
 
-def read(config: Config, weights: Mapping[str, Array]) -> Network:
+def read(config: Config, weights: CheckpointWeights) -> Network:
     """The network of any of them; what they differ in is told by config.json and the names of the weights."""
-    take = CheckpointWeights(weights, word="embed_tokens.weight")
     width, epsilon = positive(config, "hidden_size"), epsilon_of(config, "rms_norm_eps", 1e-6)
     heads = positive(config, "num_attention_heads")
     head = head_size(config, width)
     rotary = rotary_of(config, head)
     windows = layer_windows(config)
     return Network(
-        word=take.word(width),
+        word=weights.word(width),
         positions=None,
         embedding_norm=None,
         projection=None,
         blocks=tuple(
             Block(
-                **attention_step(config, take, f"layers.{layer}", heads, head),
-                **feed_forward_step(config, take, f"layers.{layer}"),
-                attention_norm=take.norm(f"layers.{layer}.input_layernorm", width, epsilon, rms=True),
-                ffn_norm=take.norm(f"layers.{layer}.post_attention_layernorm", width, epsilon, rms=True),
+                **attention_step(config, weights, f"layers.{layer}", heads, head),
+                **feed_forward_step(config, weights, f"layers.{layer}"),
+                attention_norm=weights.norm(f"layers.{layer}.input_layernorm", width, epsilon, rms=True),
+                ffn_norm=weights.norm(f"layers.{layer}.post_attention_layernorm", width, epsilon, rms=True),
                 rotary=rotary,
                 window=window,
                 causal=is_causal(config),
@@ -69,7 +70,7 @@ def read(config: Config, weights: Mapping[str, Array]) -> Network:
         max_positions=positive(config, "max_position_embeddings", most=MAX_POSITIONS),
         prenorm=True,
         gated=True,
-        final_norm=take.norm("norm", width, epsilon, rms=True),
+        final_norm=weights.norm("norm", width, epsilon, rms=True),
     )
 
 
@@ -191,7 +192,9 @@ def _add(
 ) -> None:
     known = CONFIG_KEYS | key_set(*keys)
     ARCHITECTURES.add(model_type)(
-        Architecture(read, head, class_prefix=prefix, config_keys=known, token_types=False)
+        Architecture(
+            read, head, class_prefix=prefix, config_keys=known, token_types=False, word_table=WORD_TABLE
+        )
     )
 
 

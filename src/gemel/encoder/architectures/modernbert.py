@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from gemel.checkpoint.architecture import ARCHITECTURES, Architecture, Config, HeadLayout, key_set
 from gemel.encoder.architectures.rotary import rope_parameters, rotary_of
-from gemel.encoder.network import Array, Block, Network, Rotary
+from gemel.encoder.network import Block, Network, Rotary
 from gemel.encoder.weights import (
     MAX_POSITIONS,
     CheckpointWeights,
@@ -23,25 +21,24 @@ _KINDS = ("full_attention", "sliding_attention")
 _HEAD_ACTIVATIONS = ("gelu", "relu", "tanh")
 
 
-def read(config: Config, weights: Mapping[str, Array]) -> Network:
+def read(config: Config, weights: CheckpointWeights) -> Network:
     """No position table: the position of a token is in the rotation of its query and key."""
-    take = CheckpointWeights(weights, word="embeddings.tok_embeddings.weight")
     width, epsilon = positive(config, "hidden_size"), epsilon_of(config, "norm_eps", 1e-5)
     norm_bias = bool(config.get("norm_bias", False))
     kinds = layer_kinds(config)
     rotary = {kind: _rotary(config, kind) for kind in set(kinds)}
     return Network(
-        word=take.word(width),
+        word=weights.word(width),
         positions=None,
-        embedding_norm=take.norm("embeddings.norm", width, epsilon, bias=norm_bias),
+        embedding_norm=weights.norm("embeddings.norm", width, epsilon, bias=norm_bias),
         projection=None,
-        blocks=tuple(_block(config, take, layer, kind, rotary[kind]) for layer, kind in enumerate(kinds)),
+        blocks=tuple(_block(config, weights, layer, kind, rotary[kind]) for layer, kind in enumerate(kinds)),
         heads=heads_of(config, width),
         activation=activation_of(config, "hidden_activation"),
         max_positions=positive(config, "max_position_embeddings", most=MAX_POSITIONS),
         prenorm=True,
         gated=True,
-        final_norm=take.norm("final_norm", width, epsilon, bias=norm_bias),
+        final_norm=weights.norm("final_norm", width, epsilon, bias=norm_bias),
     )
 
 
@@ -118,6 +115,7 @@ ARCHITECTURES.add("modernbert")(
             "norm_eps num_attention_heads num_hidden_layers pad_token_id position_embedding_type",
             "rope_parameters rope_scaling vocab_size",
         ),
+        word_table="embeddings.tok_embeddings.weight",
         token_types=False,
     )
 )

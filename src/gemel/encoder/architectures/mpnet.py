@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +10,7 @@ from numpy.typing import NDArray
 
 from gemel.checkpoint.architecture import ARCHITECTURES, Architecture, Config, HeadLayout
 from gemel.encoder.architectures.bert import CONFIG_KEYS, read_bert_like
-from gemel.encoder.network import Array, Network
+from gemel.encoder.network import Network
 from gemel.encoder.weights import BlockNames, CheckpointWeights, positive
 from gemel.errors import ModelError
 
@@ -28,10 +27,9 @@ _NAMES = BlockNames(
 )
 
 
-def read(config: Config, weights: Mapping[str, Array]) -> Network:
+def read(config: Config, weights: CheckpointWeights) -> Network:
     """One bias table serves all blocks; here it is spread out to one column per distance."""
-    take = CheckpointWeights(weights)
-    network = read_bert_like(config, take, padding=_PADDING, token_types=False, names=_NAMES)
+    network = read_bert_like(config, weights, padding=_PADDING, token_types=False, names=_NAMES)
     buckets = positive(config, "relative_attention_num_buckets", _BUCKETS)
     if buckets < _BUCKETS:
         raise ModelError(
@@ -39,7 +37,7 @@ def read(config: Config, weights: Mapping[str, Array]) -> Network:
             "whatever its config says. The checkpoint cannot be run"
         )
     # As in the reference, rows after these are never used.
-    bias = take.array("encoder.relative_attention_bias.weight", buckets, network.heads)
+    bias = weights.array("encoder.relative_attention_bias.weight", buckets, network.heads)
     distances = np.arange(1 - network.max_positions, network.max_positions)
     return replace(network, relative_bias=np.ascontiguousarray(bias[bucket_of(distances)].T))
 

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from gemel.checkpoint.architecture import ARCHITECTURES, Architecture, Config, HeadLayout
 from gemel.encoder.architectures.bert import CONFIG_KEYS, read_bert_like
-from gemel.encoder.network import Array, Network
+from gemel.encoder.network import Network
 from gemel.encoder.weights import CheckpointWeights, token_id
 
 
-def read(config: Config, weights: Mapping[str, Array]) -> Network:
+def read(config: Config, weights: CheckpointWeights) -> Network:
     """The rows up to the padding id are never used, so 514 rows make room for 512 tokens."""
     padding = token_id(config, "pad_token_id")
-    return read_bert_like(config, CheckpointWeights(weights), padding=1 if padding is None else padding)
+    return read_bert_like(config, weights, padding=1 if padding is None else padding)
 
 
 for _name, _prefix in {"roberta": "Roberta", "xlm-roberta": "XLMRoberta", "camembert": "Camembert"}.items():

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Protocol, get_args, runtime_checkable
 
 from gemel.checkpoint.architecture import architecture_of, model_types
 from gemel.checkpoint.folder import Checkpoint, static_table
 from gemel.errors import InputError, MissingExtra, ModelError
-from gemel.options import EngineName, Precision
+from gemel.options import EngineName, Precision, check_choice
 from gemel.types import Ids, Vectors
 
 if TYPE_CHECKING:
@@ -64,31 +65,18 @@ class EnginePool:
         network: Network | None = None,
         typed: bool | None = None,
     ) -> None:
-        """`typed`: a cross-encoder that torch runs with its head. `network` is run instead of the checkpoint's own."""
-        self._typed = typed
-        self._checkpoint, self._engine, self._device, self._network = checkpoint, engine, device, network
+        """As `open_engine`."""
+        self._open = partial(
+            open_engine, checkpoint, engine=engine, device=device, network=network, typed=typed
+        )
         self._opened: dict[Precision, Engine] = {}
         self._opening = threading.Lock()
 
     def __getitem__(self, precision: Precision) -> Engine:
         with self._opening:
             if precision not in self._opened:
-                self._opened[precision] = self._open(precision)
+                self._opened[precision] = self._open(precision=precision)
             return self._opened[precision]
-
-    def _open(self, precision: Precision) -> Engine:
-        if self._typed is None:
-            return open_engine(
-                self._checkpoint,
-                precision=precision,
-                device=self._device,
-                engine=self._engine,
-                network=self._network,
-            )
-        if self._engine not in ("auto", "torch"):
-            raise InputError(_cannot_read(self._checkpoint, self._engine))
-        requested = self._engine == "torch"
-        return _torch(self._checkpoint, precision, self._device, requested=requested, typed=self._typed)
 
 
 def open_engine(
@@ -98,21 +86,26 @@ def open_engine(
     device: str = "cpu",
     engine: EngineName = "auto",
     network: Network | None = None,
+    typed: bool | None = None,
 ) -> Engine:
     """The engine for a checkpoint; `network` is run instead of its own, where a caller has changed it.
 
+    `typed`: a cross-encoder that torch runs with its head, and whether it gets token types. None: a sentence encoder.
     "auto" takes the native kernel on the CPU, ONNX Runtime where the kernel cannot run or for another device, and torch
     for an architecture that gemel does not read itself.
     """
-    if engine not in get_args(EngineName):
-        raise InputError(f"engine must be one of {', '.join(get_args(EngineName))}, got {engine!r}")
+    check_choice("engine", engine, get_args(EngineName))
     if checkpoint.kind == "static":
         return StaticEngine(static_table(checkpoint))
-    known = architecture_of(checkpoint.config) is not None
+    known = typed is None and architecture_of(checkpoint.config) is not None
     if not known and engine not in ("auto", "torch"):
-        raise InputError(_cannot_read(checkpoint, engine))
+        kind = checkpoint.config.get("model_type")
+        raise InputError(
+            f"engine {engine!r} cannot run {checkpoint.name}: gemel cannot read its architecture {kind!r} itself. "
+            f"Known: {', '.join(model_types())}. Use engine='torch'"
+        )
     if engine == "torch" or not known:
-        return _torch(checkpoint, precision, device, requested=engine == "torch")
+        return _torch(checkpoint, precision, device, requested=engine == "torch", typed=typed)
     return _own_engine(checkpoint, precision, device, engine, network)
 
 
@@ -138,9 +131,8 @@ def _own_engine(
 
 
 def _torch(
-    checkpoint: Checkpoint, precision: Precision, device: str, *, requested: bool, typed: bool | None = None
+    checkpoint: Checkpoint, precision: Precision, device: str, *, requested: bool, typed: bool | None
 ) -> Engine:
-    """`typed`: a cross-encoder, and whether it gets token types. None: a sentence encoder."""
     from gemel.encoder.engines.torch import TorchEngine, TorchPairEngine
     from gemel.encoder.head import check_weights
 
@@ -160,14 +152,6 @@ def _torch(
             f"{checkpoint.name} has the architecture {kind!r}, which gemel cannot read itself. Known: {known}. "
             "With torch it may run: pip install 'gemel[train]'"
         ) from error
-
-
-def _cannot_read(checkpoint: Checkpoint, engine: EngineName) -> str:
-    kind = checkpoint.config.get("model_type")
-    return (
-        f"engine {engine!r} cannot run {checkpoint.name}: gemel cannot read its architecture {kind!r} itself. "
-        f"Known: {', '.join(model_types())}. Use engine='torch'"
-    )
 
 
 class StaticEngine:

@@ -35,11 +35,7 @@ _pointer, _number = ctypes.c_void_p, ctypes.c_int64
 
 class _Linear(ctypes.Structure):
     _fields_ = (
-        ("packed", _pointer),
-        ("bias", _pointer),
-        ("scale", _pointer),
-        ("column_sum", _pointer),
-        ("even", _pointer),
+        *((name, _pointer) for name in ("packed", "bias", "scale", "column_sum", "even")),
         ("outputs", _number),
         ("inputs", _number),
     )
@@ -330,8 +326,8 @@ class NativeEngine:
         )
 
     def _packed_bytes(self, linear: Linear) -> int:
-        outputs, inputs = linear.shape
-        return _whole_lines(self._library.gemel_packed_bytes(outputs, inputs, self._store is not None))
+        size: int = self._library.gemel_packed_bytes(*linear.shape, self._store is not None)
+        return -(-size // _CACHE_LINE) * _CACHE_LINE
 
     def _norm(self, norm: Norm | None) -> _Norm:
         if norm is None:
@@ -370,10 +366,6 @@ class _Arena:
         taken, self._free = self._free[:size], self._free[size:]
         assert len(taken) == size, "the arena was made too small"
         return taken
-
-
-def _whole_lines(size: int) -> int:
-    return -(-size // _CACHE_LINE) * _CACHE_LINE
 
 
 def _layers(network: Network) -> set[Linear]:

@@ -67,10 +67,8 @@ def add_network(
         x = multiply(nodes, x, network.projection)  # (b t, d)
     attention = _Attention(nodes, network, shape, tokens, unseen)
     for block in network.blocks:
-        step = _prenorm_block if network.prenorm else _postnorm_block
-        x = step(nodes, network, block, attention, multiply, x)
-    if network.final_norm:
-        x = _norm(nodes, x, network.final_norm)
+        x = _add_block(nodes, network, block, attention, multiply, x)
+    x = _norm(nodes, x, network.final_norm)
     return nodes.node("Reshape", x, nodes.node("Concat", shape, nodes.integers(network.width), axis=0))
 
 
@@ -94,27 +92,18 @@ def _counted_positions(nodes: Nodes, positions: Array, padding: Padding, ids: st
     return nodes.node("Gather", table, nodes.node("Mul", running, ones))
 
 
-def _postnorm_block(
+def _add_block(
     nodes: Nodes, network: Network, block: Block, attention: _Attention, multiply: Multiply, x: str
 ) -> str:
-    seen = _attend(nodes, block, attention, multiply, x)
-    x = _norm(nodes, nodes.node("Add", seen, x), block.attention_norm)
-    grown = _feed_forward(nodes, network, block, multiply, x)
-    return _norm(nodes, nodes.node("Add", grown, x), block.ffn_norm)
-
-
-def _prenorm_block(
-    nodes: Nodes, network: Network, block: Block, attention: _Attention, multiply: Multiply, x: str
-) -> str:
-    seen = _attend(nodes, block, attention, multiply, _norm(nodes, x, block.attention_norm))
-    x = nodes.node("Add", seen, x)
-    grown = _feed_forward(nodes, network, block, multiply, _norm(nodes, x, block.ffn_norm))
-    return nodes.node("Add", grown, x)
-
-
-def _attend(nodes: Nodes, block: Block, attention: _Attention, multiply: Multiply, x: str) -> str:
-    y = multiply(nodes, attention.add(block, multiply(nodes, x, block.qkv)), block.out)
-    return _norm(nodes, y, block.attention_out_norm)
+    """Norms are after the sums, or in a pre-norm network before the two steps."""
+    before = network.prenorm
+    y = _norm(nodes, x, block.attention_norm) if before else x
+    seen = multiply(nodes, attention.add(block, multiply(nodes, y, block.qkv)), block.out)
+    x = nodes.node("Add", _norm(nodes, seen, block.attention_out_norm), x)
+    x = x if before else _norm(nodes, x, block.attention_norm)
+    y = _norm(nodes, x, block.ffn_norm) if before else x
+    x = nodes.node("Add", _feed_forward(nodes, network, block, multiply, y), x)
+    return x if before else _norm(nodes, x, block.ffn_norm)
 
 
 def _feed_forward(nodes: Nodes, network: Network, block: Block, multiply: Multiply, x: str) -> str:

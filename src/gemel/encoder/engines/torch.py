@@ -10,7 +10,6 @@ import inspect
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -57,6 +56,8 @@ class _TorchRunner:
     name = "torch"
     batch_tokens = _MOST_TOKENS
     _task: Task = "hidden-states"
+    _gives = "one vector for each token"
+    _per_token = True
 
     def __init__(self, checkpoint: Checkpoint, *, device: str = "cpu") -> None:
         kind = checkpoint.config.get("model_type")
@@ -178,7 +179,7 @@ class _TorchRunner:
         except Exception as error:  # of any kind: the network was not made for this
             reason = next(iter(str(error).splitlines()), "") or type(error).__name__
             raise ModelError(f"{start} {self._gives}: {reason}. Use a model for texts") from error
-        if states.ndim != 3 or states.shape[:2] != self._shape_of(length):
+        if states.ndim != 3 or states.shape[:2] != (1, length if self._per_token else 1):
             raise ModelError(
                 f"{start} {self._gives}, but gives the shape {tuple(states.shape)}. Use a model for texts"
             )
@@ -188,23 +189,13 @@ class _TorchRunner:
             )
         return int(states.shape[2])
 
-    _gives = ""
-
-    def _shape_of(self, length: int) -> tuple[int, int]:
-        raise NotImplementedError
-
 
 class TorchEngine(_TorchRunner):
     """Fits `Engine`. Loads safetensors only, and runs no code that comes with a checkpoint."""
 
-    _gives = "one vector for each token"
-
     def _forward(self, tokens: Tensor) -> Tensor:
         states: Tensor = self._run({"input_ids": tokens}).last_hidden_state
         return states
-
-    def _shape_of(self, length: int) -> tuple[int, int]:
-        return (1, length)
 
 
 class TorchPairEngine(_TorchRunner):
@@ -215,6 +206,7 @@ class TorchPairEngine(_TorchRunner):
 
     _task: Task = "pairs"
     _gives = "one number for each label"
+    _per_token = False
 
     def __init__(self, checkpoint: Checkpoint, *, typed: bool, device: str = "cpu") -> None:
         self._typed = typed
@@ -231,9 +223,6 @@ class TorchPairEngine(_TorchRunner):
 
     def _check(self, ids: Ids) -> None:
         super()._check(ids % self.vocabulary if self._typed and ids.size and ids.min() >= 0 else ids)
-
-    def _shape_of(self, length: int) -> tuple[int, int]:
-        return (1, 1)
 
 
 def _threads() -> int:
@@ -308,15 +297,6 @@ _MOST_BUFFERS = 2**28  # numbers that are computed, not stored: masks and tables
 _SPARE = 2**24  # numbers of a pooler and the like that a checkpoint may lack
 
 
-@dataclass(frozen=True)
-class _LoadingReport:
-    """The weights that transformers reports as missing, unexpected or of another shape."""
-
-    missing: list[str]
-    unexpected: list[str]
-    mismatched: list[str]
-
-
 def load_network(
     checkpoint: Checkpoint,
     *,
@@ -352,7 +332,7 @@ def load_network(
             output_loading_info=True,
             **settings,
         )
-    _check_weights(model, _loading_report(report), name)
+    _check_weights(model, report, name)
     network: nn.Module = model
     return network
 
@@ -408,24 +388,20 @@ def _prefix_to_drop(model: Any) -> str:  # noqa: ANN401
     return "" if any(weight.startswith(prefix) for weight in own) else prefix
 
 
-def _loading_report(report: Any) -> _LoadingReport:  # noqa: ANN401 - sets of names, whose classes changed between releases
-    return _LoadingReport(
-        missing=sorted(report["missing_keys"]),
-        unexpected=sorted(report["unexpected_keys"]),
-        mismatched=sorted(str(entry[0]) for entry in report["mismatched_keys"]),
-    )
-
-
-def _check_weights(model: Any, report: _LoadingReport, name: str) -> None:  # noqa: ANN401
+def _check_weights(model: Any, report: Any, name: str) -> None:  # noqa: ANN401
+    """`report`: the names of weights that transformers reports as missing, unexpected or of another shape."""
     # A pooler is not run for hidden states. For pairs it is, and transformers counts it as missing all the same.
     pairs = hasattr(model, "num_labels") and type(model).__name__.endswith("ForSequenceClassification")
-    refuse_missing([weight for weight in report.missing if pairs or not is_harmless(weight)], name)
-    if report.mismatched:
+    missing = sorted(report["missing_keys"])
+    refuse_missing([weight for weight in missing if pairs or not is_harmless(weight)], name)
+    mismatched = sorted(str(entry[0]) for entry in report["mismatched_keys"])
+    if mismatched:
         raise ModelError(
-            f"{name}: the weights {listing(report.mismatched)} have other shapes than config.json asks for"
+            f"{name}: the weights {listing(mismatched)} have other shapes than config.json asks for"
         )
     children = {child for child, _ in model.named_children()}
-    refuse_unexpected([weight for weight in report.unexpected if _counts(weight, model, children)], name)
+    unexpected = sorted(report["unexpected_keys"])
+    refuse_unexpected([weight for weight in unexpected if _counts(weight, model, children)], name)
 
 
 def _counts(weight: str, model: Any, children: set[str]) -> bool:  # noqa: ANN401

@@ -1,8 +1,8 @@
-// A transformer encoder over packed weights, post-norm or pre-norm: token ids in, hidden states out.
+// A transformer over packed weights, post-norm or pre-norm: token ids in, hidden states out.
 //
 // No state: the caller owns every buffer and may call from many threads at once.
-// Texts of any lengths lie one behind the other, so there is no padding and no mask. The rows of a matrix product do not
-// know of each other and attention stays within a text, so a text's bits do not depend on its company.
+// Texts of any length are stored one after the other, so there is no padding and no mask. The rows of a matrix product
+// are independent and attention stays within a text, so the bits of a text do not depend on the other texts of a batch.
 #include "attention.h"
 #include "team.h"
 

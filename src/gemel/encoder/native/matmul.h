@@ -15,7 +15,7 @@ static inline int vectors_in(long columns) {
 
 // ---- float32 ----
 
-// `ahead` is memory that will be read soon: the next panel comes from far away while this one is multiplied.
+// `ahead` is memory that will be read soon: the next panel is prefetched while this one is multiplied.
 template <int ROWS, int VECTORS>
 static inline void multiply(const float *a, long stride, const float *panel, long inputs, const char *ahead,
                             Vec (&sum)[ROWS][VECTORS]) {
@@ -54,10 +54,10 @@ static inline void multiply(const float *a, long stride, const float *panel, lon
         default: FOR_ROWS(work, rows, TILE_VECTORS, __VA_ARGS__) break; \
     }
 
-// What surrounds a product: where rows lie, and what is added at the end.
+// Operands and result of a product: where rows are stored, and what is added at the end.
 struct Product {
     const float *a;         // float rows
-    const uint8_t *a_int;   // int8 rows, with `step` and `low` a row: value = step * a_int + low
+    const uint8_t *a_int;   // int8 rows, with `step` and `low` per row: value = step * a_int + low
     const float *step, *low;
     long a_stride;
     float *y;
@@ -124,7 +124,7 @@ static void float_product(const Product &p, const float *packed, long rows, long
         float_panel(p, packed, rows, outputs, inputs, panel, begin, end);
 }
 
-// ---- int8: rows of u8 with a step and a low end each, weights of s8 with a scale a column ----
+// ---- int8: rows of u8 with a step and a low end per row, weights of s8 with a scale per column ----
 
 #if defined(__AVX512VNNI__)
 #define HAS_INT8 8
@@ -142,7 +142,7 @@ static inline IntVec add_products(IntVec sum, IntVec a, IntVec b) {
 static inline IntVec add_products(IntVec sum, IntVec a, IntVec b) { (void)a; (void)b; return sum; }
 #endif
 
-// Sums of whole numbers are exact, so their order does not matter.
+// Sums of integers are exact, so their order does not matter.
 template <int ROWS, int VECTORS>
 static void int8_tile(const Product &p, const int8_t *panel, long inputs, long row, long column, long columns) {
     IntVec sum[ROWS][VECTORS];
@@ -190,7 +190,7 @@ static void int8_panel(const Product &p, const int8_t *packed, long rows, long o
 }
 
 // Each row gets its own grid of 256 steps from its smallest to its largest value. `even` (may be null) are factors that
-// bring channels to a like size first; the weights' columns were divided by them, so the product is the same.
+// bring channels to a similar size first; the weights' columns were divided by them, so the product is the same.
 static void quantize_row(const float *x, const float *even, long n, uint8_t *out, long out_stride, float *step, float *low) {
     float least = INFINITY, most = -INFINITY;
     long i = 0;
@@ -213,7 +213,7 @@ static void quantize_row(const float *x, const float *even, long n, uint8_t *out
     float inverse = width > 0 ? 1.0f / width : 0.0f;  // a flat row is all zeros on the grid: value = low
     for (i = 0; i + LANES <= n; i += LANES) {
         Vec v = even ? load(x + i) * load(even + i) : load(x + i);
-        v = (v - least) * inverse + 0.5f;  // in 0.5 .. 255.5: cutting the fraction rounds
+        v = (v - least) * inverse + 0.5f;  // in 0.5 .. 255.5: truncation rounds
         IntVec whole = __builtin_convertvector(smaller(v, all(255.0f)), IntVec);
 #if defined(__AVX512F__)
         _mm_storeu_si128((__m128i *)(out + i), _mm512_cvtepi32_epi8((__m512i)whole));

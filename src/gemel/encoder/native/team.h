@@ -1,7 +1,7 @@
-// Threads that help with one call: a lone text has too few rows to share, so its matrices are shared instead.
+// Threads that share one call: a single text has too few rows to divide, so its matrices are divided instead.
 //
-// A job is a number of independent parts. Whoever is free takes the next part; a helper that the system has put aside
-// costs nothing but its own help. Who does a part changes no bit of it.
+// A job is a number of independent parts. Any free thread takes the next part; a helper thread that is not scheduled
+// delays nobody. The bits of a part do not depend on the thread.
 #pragma once
 #include <atomic>
 #include <system_error>
@@ -22,7 +22,7 @@ class Team {
             try {
                 helpers.emplace_back([this] { help(); });
             } catch (const std::system_error &) {
-                break;  // no more threads to be had: those that are here do it
+                break;  // no more threads available: continue with those that were started
             }
         }
     }
@@ -38,7 +38,7 @@ class Team {
             for (long part = 0; part < parts; part++) work(part);
             return;
         }
-        // Between jobs `open` is false and nobody is inside, so the job may be written.
+        // Between jobs `open` is false and no helper is inside, so the job may be written.
         call = [](const void *w, long part) { (*(const Work *)w)(part); };
         what = &work;
         count = parts;
@@ -46,7 +46,7 @@ class Team {
         open = true;
         take();
         open = false;
-        while (inside) rest();  // parts that helpers still hold
+        while (inside) rest();  // parts that helpers have not finished
     }
 
   private:

@@ -1,7 +1,7 @@
 // Vectors of LANES floats, and the few functions on them that a transformer needs.
 //
 // GCC and Clang vector types: the same source becomes AVX-512, AVX2, NEON or SSE code by the compiler's flags alone.
-// Every function works lane by lane in a fixed order, so a result never depends on what stands beside it.
+// Every function works lane by lane in a fixed order, so a result never depends on the neighboring data.
 #pragma once
 #include <cstdint>
 #include <cstring>

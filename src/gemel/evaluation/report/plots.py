@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
-from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,33 +42,26 @@ _BAR, _LABEL, _GAP = 13, 15, 9
 _LEFT, _RIGHT = 16, 44  # for the number of the model, and for the value
 
 
-@dataclass(frozen=True)
-class Bars:
-    """A bar plot of some data sets of a grid: one group per data set, one bar per model, all from zero."""
+def bars(grid: Grid, datasets: Sequence[str], models: tuple[str, ...], span: AxisRange, title: str) -> Markup:
+    """A bar plot of some data sets of a grid: one group per data set, one bar per model, all from zero.
 
-    grid: Grid
-    datasets: Sequence[str]
-    models: tuple[str, ...]
-    """All models of the task: a model has the same number and color in every plot."""
-    span: AxisRange
-
-    def draw(self, title: str) -> Markup:
-        top, descriptions = 4.0, []
-        groups = []
-        scale = self.span.to(_LEFT, WIDTH - _RIGHT)
-        for dataset in self.datasets:
-            present = [model for model in self.models if self.grid.score(dataset, model) is not None]
-            groups.append(words(0, top + 11, cut(dataset, WIDTH), class_="strong"))
-            for row, model in enumerate(present):
-                score = self.grid.score(dataset, model)
-                assert score is not None
-                y = top + _LABEL + row * (_BAR + 2)
-                groups.append(_bar(score, self.models.index(model), scale, y, len(self.models) > 1))
-                descriptions.append(f"{dataset}, {model}: {score_cell(score)}")
-            top += _LABEL + len(present) * (_BAR + 2) + _GAP
-        bottom = top - _GAP + 3
-        back = [ruler(scale, 4, bottom), line(scale(0), 4, scale(0), bottom, "axis")]
-        return drawing(title, "; ".join(descriptions), bottom + 20, *back, *groups)
+    `models` are all models of the task: a model has the same number and color in every plot.
+    """
+    top, descriptions = 4.0, []
+    groups = []
+    scale = span.to(_LEFT, WIDTH - _RIGHT)
+    for dataset in datasets:
+        scores = [(model, grid.score(dataset, model)) for model in models]
+        present = [(model, score) for model, score in scores if score is not None]
+        groups.append(words(0, top + 11, cut(dataset, WIDTH), class_="strong"))
+        for row, (model, score) in enumerate(present):
+            y = top + _LABEL + row * (_BAR + 2)
+            groups.append(_bar(score, models.index(model), scale, y, len(models) > 1))
+            descriptions.append(f"{dataset}, {model}: {score_cell(score)}")
+        top += _LABEL + len(present) * (_BAR + 2) + _GAP
+    bottom = top - _GAP + 3
+    back = [ruler(scale, 4, bottom), line(scale(0), 4, scale(0), bottom, "axis")]
+    return drawing(title, "; ".join(descriptions), bottom + 20, *back, *groups)
 
 
 def span_of(grid: Grid) -> AxisRange:
@@ -111,9 +103,12 @@ _LAYERS = 8  # points of one path do not darken each other, points of different 
 _COLUMNS, _ROWS, _SHADES = 40, 26, 6
 
 
-def scatter(points: ScatterPoints, x: AxisRange, y: AxisRange, *, title: str, position: int) -> Markup:
-    """Predicted against gold; `position` is that of the model, for its color."""
-    axes = frame(x, y)
+def scatter(points: ScatterPoints, every: list[ScatterPoints], title: str, position: int) -> Markup:
+    """Predicted against gold. `every`: the points of all models on the data set, which share the axis of gold.
+
+    `position` is that of the model, for its color.
+    """
+    axes = frame(_gold_range(every), range_of([float(points.predicted.min()), float(points.predicted.max())]))
     many = len(points.gold) > MANY
     cloud = _heat_map(points, axes) if many else _cloud(points, axes)
     description = f"{len(points.gold):,} items, predicted score against gold score"
@@ -246,10 +241,18 @@ def by_score(points: ScatterPoints) -> list[Bin]:
     return bins
 
 
-def calibration(points: ScatterPoints, x: AxisRange, y: AxisRange, *, title: str, position: int) -> Markup:
-    """For binary gold, the share of yes (y) by score (x), else the mean score (y) by gold (x)."""
-    bins = by_score(points) if points.binary else by_gold(points)
-    axes = frame(x, y)
+def calibration(points: ScatterPoints, every: list[ScatterPoints], title: str, position: int) -> Markup:
+    """For binary gold, the share of yes (y) by score (x), else the mean score (y) by gold (x).
+
+    Plots of graded gold on the same data set share their axes: those of the points of all models, `every`.
+    """
+    if points.binary:
+        bins = by_score(points)
+        axes = frame(range_of([each.x for each in bins]), AxisRange(0.0, 1.0))
+    else:
+        bins = by_gold(points)
+        ends = [end for other in every for each in by_gold(other) for end in (each.low, each.high)]
+        axes = frame(_gold_range(every), range_of(ends))
     below, beside = ("predicted", "share of yes") if points.binary else ("gold", "mean predicted")
     spread = "95 % interval" if points.binary else "standard deviation"
     values = "; ".join(
@@ -263,6 +266,10 @@ def calibration(points: ScatterPoints, x: AxisRange, y: AxisRange, *, title: str
         *(_diagonal(axes) if points.binary else []),
         _curve(bins, axes, position),
     )
+
+
+def _gold_range(every: list[ScatterPoints]) -> AxisRange:
+    return range_of([float(end) for points in every for end in (points.gold.min(), points.gold.max())])
 
 
 def _curve(bins: list[Bin], axes: Frame, position: int) -> Markup:
@@ -307,14 +314,6 @@ def _equal_counts(values: Floats) -> list[Mask]:
     return [bin_of == number for number in np.unique(bin_of)]
 
 
-@runtime_checkable
-class LabeledScores(Protocol):
-    """A sample of binary labels with a score each."""
-
-    labels: Floats
-    scores: Floats
-
-
 @dataclass(frozen=True, eq=False)
 class ScatterPoints:
     """Gold and predicted scores of items, all finite."""
@@ -330,14 +329,10 @@ class ScatterPoints:
 
 def points_of(sample: Sample | None) -> ScatterPoints | None:
     """The points of a sample; None for fewer than two, or a sample without gold and predicted scores."""
-    if isinstance(sample, CorrelationSample):
-        gold, predicted = sample.gold, sample.predicted
-    elif isinstance(sample, LabeledScores):
-        gold, predicted = sample.labels, sample.scores
-    else:
+    graded = isinstance(sample, CorrelationSample)
+    names = ("gold", "predicted") if graded else ("labels", "scores")
+    if not all(hasattr(sample, name) for name in names):
         return None
-    gold, predicted = np.asarray(gold, np.float64), np.asarray(predicted, np.float64)
-    if gold.ndim != 1 or gold.shape != predicted.shape:
-        return None
+    gold, predicted = (np.asarray(getattr(sample, name), np.float64) for name in names)
     kept = np.isfinite(gold) & np.isfinite(predicted)
     return ScatterPoints(gold[kept], predicted[kept]) if kept.sum() > 1 else None

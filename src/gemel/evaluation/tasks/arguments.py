@@ -8,7 +8,7 @@ these numbers are below those of a trained model.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gemel.errors import InputError
-from gemel.evaluation.data import DataTable, dataset_name, fingerprint, tables_with, with_columns
+from gemel.evaluation.data import DataTable, fingerprint, tables_with, with_columns
 from gemel.evaluation.metrics import Floats, LabelSample, macro_f1, pearson, spearman
 from gemel.evaluation.probe import PENALTIES, fit_ridge, one_thread, pair_features
 from gemel.evaluation.statistics import CorrelationSample, Sample, choose, deal_folds
@@ -69,8 +69,8 @@ class ArgumentSimilarity:
         by_fold, by_topic = self._regression(features, mixed), self._regression(features, topics)
         parts = (
             self._part("cosine", self._cosine(cosine, topics), topics, "topics", {"supervised": "no"}),
-            self._part(f"{self.folds}-fold", by_fold, mixed, "folds", self._fit("folds")),
-            self._part("cross-topic", by_topic, topics, "topics", self._fit("topics")),
+            self._part(f"{self.folds}-fold", by_fold, mixed, "folds", self._fit(f"{self.folds} folds")),
+            self._part("cross-topic", by_topic, topics, "topics", self._fit("each topic in turn")),
         )
         return Scores(
             task="arguments",
@@ -139,7 +139,7 @@ class ArgumentSimilarity:
     def _fit(self, held_out: str) -> dict[str, Any]:
         return {
             "supervised": "ridge regression on |u - v|, u * v of fixed vectors",
-            "held_out": f"{self.folds} folds" if held_out == "folds" else "each topic in turn",
+            "held_out": held_out,
             "penalties": list(PENALTIES),
             "penalty_chosen_by": "leave-one-out on the training part",
         }
@@ -167,10 +167,8 @@ def load(
 
     The grade is a column `score` of numbers or a column `label` with the grades of UKP ASPECT.
     """
-    files = tables_with(Path(path), with_columns(*((name,) for name in COLUMNS)))
-    bootstrap = Bootstrap(rounds, seed)
-    tasks = (_task(table, cut, limit, folds, bootstrap) for table in files.tables)
-    return [replace(task, files=files.protocol) for task in tasks]
+    tables = tables_with(path, with_columns(*((name,) for name in COLUMNS)))
+    return [_task(table, cut, limit, folds, Bootstrap(rounds, seed)) for table in tables]
 
 
 def best_threshold(scores: Floats, similar: NDArray[np.int64]) -> float:
@@ -206,7 +204,7 @@ def _task(
     gold = table.numbers("score") if by_score else _grades(table)
     rows = choose(len(gold), limit, bootstrap.seed)
     task = ArgumentSimilarity(
-        dataset_name(table.path),
+        table.name,
         [topics[row] for row in rows],
         [left[row] for row in rows],
         [right[row] for row in rows],
@@ -215,6 +213,7 @@ def _task(
         grading="column score" if by_score else ", ".join(f"{name} = {g:g}" for name, g in GRADES.items()),
         folds=folds,
         bootstrap=bootstrap,
+        files=table.protocol,
     )
     if len(set(task.topics)) < 2:
         raise InputError(

@@ -15,14 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gemel.errors import InputError
-from gemel.evaluation.data import DataTable, dataset_name, fingerprint, tables_with, with_columns
+from gemel.evaluation.data import LEFT, PAIRS, RIGHT, DataTable, binary_labels, fingerprint, tables_with
 from gemel.evaluation.metrics import Codes, Floats, ThresholdSweep, cuts_of_codes
 from gemel.evaluation.statistics import Rows
 from gemel.evaluation.task import (
-    LEFT,
     POINTS,
-    RIGHT,
     TASKS,
     Bootstrap,
     Score,
@@ -33,6 +30,9 @@ from gemel.evaluation.task import (
     side_by_side,
 )
 from gemel.types import Encoder
+
+_NAMES = ("average-precision", "roc-auc", "f1", "precision", "recall", "accuracy", "f1-threshold",
+          "accuracy-threshold")  # fmt: skip
 
 _ONE_KIND = "all labels are equal: there are no two classes to separate"
 
@@ -104,9 +104,7 @@ class BinaryPairsTask:
         cuts = BinarySample(self.labels, similar).cuts(np.arange(len(self.labels)))
         f1, accuracy = cuts.best_f1, cuts.best_accuracy
         if f1 is None or accuracy is None or cuts.positives == cuts.rows:
-            names = ("average-precision", "roc-auc", "f1", "precision", "recall", "accuracy")
-            thresholds = ("f1-threshold", "accuracy-threshold")
-            return {name: Score(None, note=_ONE_KIND) for name in (*names, *thresholds)}
+            return dict.fromkeys(_NAMES, Score(None, note=_ONE_KIND))
         return {
             "average-precision": points("average-precision"),
             "roc-auc": points("roc-auc"),
@@ -122,30 +120,23 @@ class BinaryPairsTask:
 @TASKS.add("binary-pairs")
 def load(path: str | Path, *, metric: str = "cosine", rounds: int = 1000, seed: int = 0) -> list[Task]:
     """A task for each table of two texts and a label of 0 or 1: a file, or the test sets of a folder."""
-    files = tables_with(Path(path), with_columns(LEFT, RIGHT, ("label",)))
-    metrics, bootstrap = chosen_metrics(metric), Bootstrap(rounds, seed)
-    protocol = {
-        "metric": metric,
-        **bootstrap.settings,
-        **files.protocol,
-        "thresholds": "the best on these rows",
-    }
-    return [_task(table, metrics, bootstrap, protocol) for table in files.tables]
+    return [_task(table, metric, Bootstrap(rounds, seed)) for table in tables_with(path, PAIRS)]
 
 
-def _task(
-    table: DataTable, metrics: tuple[str, ...], bootstrap: Bootstrap, protocol: Mapping[str, Any]
-) -> BinaryPairsTask:
-    left, right, numbers = table.texts(*LEFT), table.texts(*RIGHT), table.numbers("label")
-    for row, number in enumerate(numbers):
-        if number not in (0, 1):
-            raise InputError(f"{table.location(row)}: a label is 0 or 1, got {number:g}")
+def _task(table: DataTable, metric: str, bootstrap: Bootstrap) -> BinaryPairsTask:
+    left, right, labels = table.texts(*LEFT), table.texts(*RIGHT), binary_labels(table)
     return BinaryPairsTask(
-        dataset=dataset_name(table.path),
+        dataset=table.name,
         left=tuple(left),
         right=tuple(right),
-        labels=numbers == 1,
-        metrics=metrics,
+        labels=labels,
+        metrics=chosen_metrics(metric),
         bootstrap=bootstrap,
-        protocol={**protocol, "data": fingerprint(left, right, numbers.tolist())},
+        protocol={
+            "metric": metric,
+            **bootstrap.settings,
+            **table.protocol,
+            "thresholds": "the best on these rows",
+            "data": fingerprint(left, right, labels.astype(float).tolist()),
+        },
     )

@@ -16,12 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gemel.errors import InputError, MissingExtra
-from gemel.evaluation.data import DataTable, dataset_name, fingerprint, tables_with, with_columns
+from gemel.evaluation.data import DataTable, fingerprint, tables_with, with_columns
 from gemel.evaluation.metrics import ClusterAgreement, agreement
 from gemel.evaluation.probe import compact, one_thread
 from gemel.evaluation.statistics import MeanSample, choose
 from gemel.evaluation.task import POINTS, TASKS, Bootstrap, Score, Scores, Task, column_vectors
-from gemel.types import Encoder, Vectors
+from gemel.types import Encoder
 from gemel.vectors.similarity import checked
 
 TEXT = ("text", "sentence")
@@ -47,7 +47,7 @@ class Clustering:
     def score(self, encoder: Encoder) -> Scores:
         """V-measure, homogeneity, completeness, NMI, ARI and accuracy: means and standard deviations over seeds."""
         (column,) = column_vectors(encoder, self.texts, task="clustering")
-        vectors = checked(column, "vectors")
+        vectors = compact(checked(column, "vectors"))
         classes = len(set(self.labels))
         seeds = range(self.bootstrap.seed, self.bootstrap.seed + self.seeds)
         runs = [agreement(self.labels, k_means(vectors, classes, seed=seed)) for seed in seeds]
@@ -103,9 +103,8 @@ def load(
     if seeds < 1:
         raise InputError(f"seeds must be at least 1, got {seeds}")
     text_names, label_names = (text,) if text else TEXT, (label,) if label else LABEL
-    files = tables_with(Path(path), with_columns(text_names, label_names))
     tasks: list[Task] = []
-    for table in files.tables:
+    for table in tables_with(path, with_columns(text_names, label_names)):
         texts, labels = table.texts(*text_names), table.texts(*label_names)
         _check(table, labels)
         chosen = choose(len(texts), limit, seed)
@@ -114,33 +113,40 @@ def load(
             raise InputError(f"{table.path}: {len(kept)} rows of one label; raise limit to take in more")
         tasks.append(
             Clustering(
-                dataset_name(table.path),
+                table.name,
                 [texts[row] for row in chosen],
                 kept,
                 seeds,
                 Bootstrap(rounds, seed),
                 rows=len(texts),
-                files=files.protocol,
+                files=table.protocol,
             )
         )
     return tasks
 
 
-def k_means(vectors: Vectors, clusters: int, *, seed: int) -> NDArray[np.int64]:
-    """(n,) the cluster of each row. The same seed gives the same clusters, with any number of cores."""
+def k_means(
+    vectors: Any,  # noqa: ANN401 - see compact
+    clusters: int,
+    *,
+    seed: int,
+    starts: int = 1,
+    weights: NDArray[Any] | None = None,
+) -> NDArray[np.int64]:
+    """(n,) the cluster of each row, the best of `starts`. The same seed gives the same, with any number of cores."""
     try:
         from sklearn.cluster import KMeans
         from sklearn.exceptions import ConvergenceWarning
     except ImportError as error:
-        raise MissingExtra("clustering", "scikit-learn", "evaluate") from error
-    if len(vectors) < clusters:
-        raise InputError(f"{len(vectors)} vectors cannot make {clusters} clusters: give at least as many")
+        raise MissingExtra("k-means", "scikit-learn", "evaluate") from error
+    if vectors.shape[0] < clusters:
+        raise InputError(f"{vectors.shape[0]} vectors cannot make {clusters} clusters: give at least as many")
+    fitted = KMeans(clusters, n_init=starts, random_state=seed)
     # One thread: several add up the centers in any order, and the rounding then differs between runs.
-    with one_thread("clustering"), warnings.catch_warnings():
+    with one_thread("k-means"), warnings.catch_warnings():
         # Fewer distinct vectors than clusters leave some empty, which the measures show.
         warnings.simplefilter("ignore", ConvergenceWarning)
-        labels = KMeans(clusters, n_init=1, random_state=seed).fit_predict(compact(vectors))
-    return np.asarray(labels, dtype=np.int64)
+        return np.asarray(fitted.fit_predict(vectors, sample_weight=weights), dtype=np.int64)
 
 
 def _spread(numbers: NDArray[Any]) -> str:

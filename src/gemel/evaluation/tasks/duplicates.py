@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from gemel.errors import InputError
-from gemel.evaluation.collection import PAIRS, connected, read_pairs
-from gemel.evaluation.data import DataTable, dataset_name, tables_with, with_columns
+from gemel.evaluation.data import PAIRS, DataTable, connected, read_pairs, tables_with, with_columns
 from gemel.evaluation.metrics import average_precision, hit_rate, ranked, recall, reciprocal_rank
 from gemel.evaluation.task import TASKS, Bootstrap, Scores, System, Task, mean_scores, rank, search_protocol
 from gemel.evaluation.tasks.retrieval import without
@@ -53,12 +52,7 @@ class DuplicatesTask:
         values |= {f"recall@{k}": recall(lists, k) for k in (1, 10, 20)}
         values |= {f"hit@{k}": hit_rate(lists, k) for k in (1, 10, 20)}
         return mean_scores(
-            "duplicates",
-            self.dataset,
-            values,
-            unit="queries",
-            protocol=self._protocol(encoder),
-            bootstrap=self.bootstrap,
+            "duplicates", self.dataset, values, self._protocol(encoder), self.bootstrap, unit="queries"
         )
 
     def _protocol(self, encoder: System) -> dict[str, Any]:
@@ -81,15 +75,11 @@ def load(path: Path, *, metric: str = "cosine", rounds: int = 1000, seed: int = 
     Of bugs, the duplicates are the queries; of pairs, every text of a pair with label 1.
     """
     METRICS[metric]
-    files, bootstrap = tables_with(Path(path), with_columns(("dup_of_id",)), PAIRS), Bootstrap(rounds, seed)
-    return [
-        DuplicatesTask(dataset_name(table.path), _read(table), metric, bootstrap, files.protocol)
-        for table in files.tables
-    ]
-
-
-def _read(table: DataTable) -> Reports:
-    return _bugs(table) if table.has("dup_of_id") else _questions(table)
+    bootstrap, tasks = Bootstrap(rounds, seed), list[Task]()
+    for table in tables_with(path, with_columns(("dup_of_id",)), PAIRS):
+        reports = _bugs(table) if table.has("dup_of_id") else _questions(table)
+        tasks.append(DuplicatesTask(table.name, reports, metric, bootstrap, table.protocol))
+    return tasks
 
 
 def _bugs(table: DataTable) -> Reports:

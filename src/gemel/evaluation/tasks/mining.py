@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gemel.errors import InputError
-from gemel.evaluation.collection import PAIRS, LabeledPairs, connected, read_pairs
-from gemel.evaluation.data import dataset_name, tables_with
+from gemel.evaluation.data import PAIRS, LabeledPairs, connected, read_pairs, tables_with
 from gemel.evaluation.metrics import Floats
 from gemel.evaluation.statistics import MeanSample
 from gemel.evaluation.task import TASKS, Bootstrap, Score, Scores, System, Task, with_vectors
@@ -125,12 +124,11 @@ def load(
     METRICS[metric]
     if isinstance(k, bool) or not isinstance(k, int) or k < 1:
         raise InputError(f"k must be a whole number of at least 1, got {k!r}")
-    files, tasks = tables_with(Path(path), PAIRS), list[Task]()
-    for table in files.tables:
+    bootstrap, tasks = Bootstrap(rounds, seed), list[Task]()
+    for table in tables_with(path, PAIRS):
         pairs = read_pairs(table)
         gold = _closure(pairs) if closed else pairs.same
-        name, bootstrap = dataset_name(table.path), Bootstrap(rounds, seed)
-        tasks.append(MiningTask(name, pairs.texts, gold, k, metric, closed, bootstrap, files.protocol))
+        tasks.append(MiningTask(table.name, pairs.texts, gold, k, metric, closed, bootstrap, table.protocol))
     return tasks
 
 

@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gemel.errors import InputError
-from gemel.evaluation.data import DataTable, dataset_name, fingerprint, tables_with, with_columns
-from gemel.evaluation.statistics import MeanSample
-from gemel.evaluation.task import LEFT, RIGHT, TASKS, Bootstrap, Scores, Task
+from gemel.evaluation.data import LEFT, RIGHT, DataTable, fingerprint, tables_with, with_columns
+from gemel.evaluation.task import TASKS, Bootstrap, Scores, Task, mean_scores, system_name
 from gemel.types import Encoder
+
+_COLUMNS = (("premise", *LEFT), ("hypothesis", *RIGHT), ("label", "entailment"))
 
 _UNLABELED = ("-", "")  # SNLI: the annotators did not agree
 
 
-class Relation(Protocol):
-    """A function from pairs of texts to (n, labels) probabilities."""
-
-    def __call__(self, left: Sequence[str], right: Sequence[str], /) -> NDArray[Any]: ...
+Relation = Callable[[Sequence[str], Sequence[str]], NDArray[Any]]
+"""From pairs of texts to (n, labels) probabilities."""
 
 
 @dataclass(frozen=True)
@@ -49,9 +48,8 @@ def head_of(encoder: Encoder) -> NliHead:
     """The head by the attributes `relation` and `labels`; an InputError where the encoder has none."""
     labels, relation = getattr(encoder, "labels", None), getattr(encoder, "relation", None)
     if labels is None or relation is None:
-        name = getattr(encoder, "name", "") or type(encoder).__name__
         raise InputError(
-            f"task 'nli' scores an NLI head, but {name} has none (no `relation` and `labels`). "
+            f"task 'nli' scores an NLI head, but {system_name(encoder)} has none (no `relation` and `labels`). "
             "Train one on labeled pairs and keep it, or evaluate the vectors with task 'sts'"
         )
     names = tuple(str(label).strip().lower() for label in labels)
@@ -81,47 +79,37 @@ class NliTask:
             )
         probabilities = head.probabilities(self.left, self.right)
         gold = np.array([head.labels.index(label) for label in self.labels])
-        sample = MeanSample((probabilities.argmax(axis=1) == gold).astype(np.float64))
-        return Scores(
-            task="nli",
-            dataset=self.dataset,
-            main="accuracy",
-            values={"accuracy": self.bootstrap.score(sample)},
-            items=len(self.labels),
+        return mean_scores(
+            "nli",
+            self.dataset,
+            {"accuracy": (probabilities.argmax(axis=1) == gold).astype(np.float64)},
+            {**self.protocol, "labels": list(head.labels)},
+            self.bootstrap,
             unit="pairs",
-            protocol={**self.protocol, "labels": list(head.labels)},
-            sample=sample,
         )
 
 
 @TASKS.add("nli")
 def load(path: str | Path, *, rounds: int = 1000, seed: int = 0) -> list[Task]:
     """A task for each table of premise, hypothesis and label; rows without an agreed label ("-") are left out."""
-    needed = (("premise", *LEFT), ("hypothesis", *RIGHT), ("label", "entailment"))
-    files, bootstrap = tables_with(Path(path), with_columns(*needed)), Bootstrap(rounds, seed)
-    protocol = {**bootstrap.settings, **files.protocol}
-    return [_task(table, needed, bootstrap, protocol) for table in files.tables]
+    return [_task(table, Bootstrap(rounds, seed)) for table in tables_with(path, with_columns(*_COLUMNS))]
 
 
-def _task(
-    table: DataTable,
-    needed: Sequence[tuple[str, ...]],
-    bootstrap: Bootstrap,
-    protocol: Mapping[str, Any],
-) -> NliTask:
-    rows = list(zip(*(table.texts(*column) for column in needed), strict=True))
+def _task(table: DataTable, bootstrap: Bootstrap) -> NliTask:
+    rows = list(zip(*(table.texts(*names) for names in _COLUMNS), strict=True))
     labeled = [row for row in rows if row[2].strip() not in _UNLABELED]
     if not labeled:
         raise InputError(f"{table.path} has no row with a label")
     left, right, labels = zip(*labeled, strict=True)
     return NliTask(
-        dataset=dataset_name(table.path),
+        dataset=table.name,
         left=left,
         right=right,
         labels=tuple(label.strip().lower() for label in labels),
         bootstrap=bootstrap,
         protocol={
-            **protocol,
+            **bootstrap.settings,
+            **table.protocol,
             "unlabeled": len(rows) - len(labeled),
             "data": fingerprint(left, right, labels),
         },

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gemel.errors import InputError
-from gemel.evaluation.data import DataTable, dataset_name, tables_with, with_columns
+from gemel.evaluation.data import DataTable, tables_with, with_columns
 from gemel.evaluation.metrics import average_precision, precision, ranked, reciprocal_rank
 from gemel.evaluation.task import (
     TASKS,
@@ -77,12 +77,7 @@ class RerankingTask:
             "precision@1": precision(lists, 1),
         }
         return mean_scores(
-            "reranking",
-            self.dataset,
-            values,
-            unit="questions",
-            protocol=self._protocol(encoder),
-            bootstrap=self.bootstrap,
+            "reranking", self.dataset, values, self._protocol(encoder), self.bootstrap, unit="questions"
         )
 
     def _scores(self, encoder: System) -> NDArray[np.float32]:
@@ -116,9 +111,8 @@ class RerankingTask:
 def load(path: Path, *, metric: str = "cosine", rounds: int = 1000, seed: int = 0) -> list[Task]:
     """Tables of question, candidate and label (1: right); rows of a question share its text, or its `question_id`."""
     METRICS[metric]
-    files = tables_with(Path(path), with_columns(_QUESTIONS, _CANDIDATES, ("label",)))
-    tasks = (_read(table, metric, Bootstrap(rounds, seed)) for table in files.tables)
-    return [replace(task, files=files.protocol) for task in tasks]
+    tables = tables_with(path, with_columns(_QUESTIONS, _CANDIDATES, ("label",)))
+    return [_read(table, metric, Bootstrap(rounds, seed)) for table in tables]
 
 
 def _read(table: DataTable, metric: str, bootstrap: Bootstrap) -> RerankingTask:
@@ -148,13 +142,14 @@ def _read(table: DataTable, metric: str, bootstrap: Bootstrap) -> RerankingTask:
         for group in kept
     )
     return RerankingTask(
-        dataset=dataset_name(table.path),
+        dataset=table.name,
         questions=queries,
         question_texts=tuple(question_index),
         candidate_texts=tuple(candidate_index),
         left_out=len(groups) - len(kept),
         metric=metric,
         bootstrap=bootstrap,
+        files=table.protocol,
     )
 
 

@@ -15,12 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from gemel.evaluation.data import DataTable, dataset_name, fingerprint, tables_with, with_columns
+from gemel.evaluation.data import LEFT, RIGHT, DataTable, fingerprint, tables_with, with_columns
 from gemel.evaluation.metrics import Floats
 from gemel.evaluation.statistics import CorrelationSample, Rows, Sample, WeightedSample
 from gemel.evaluation.task import (
-    LEFT,
-    RIGHT,
     TASKS,
     Bootstrap,
     Score,
@@ -116,15 +114,11 @@ class StsTask:
 @TASKS.add("sts")
 def load(path: str | Path, *, metric: str = "cosine", rounds: int = 1000, seed: int = 0) -> list[Task]:
     """A task for each table of sentence1, sentence2 (or left, right), score: a file, or the test sets of a folder."""
-    files = tables_with(Path(path), with_columns(LEFT, RIGHT, ("score",)), names=r"sts|^sick")
-    metrics, bootstrap = chosen_metrics(metric), Bootstrap(rounds, seed)
-    protocol = {"metric": metric, **bootstrap.settings, **files.protocol}
-    return [_task(table, metrics, bootstrap, protocol) for table in files.tables]
+    tables = tables_with(path, with_columns(LEFT, RIGHT, ("score",)), names=r"sts|^sick")
+    return [_task(table, metric, Bootstrap(rounds, seed)) for table in tables]
 
 
-def _task(
-    table: DataTable, metrics: tuple[str, ...], bootstrap: Bootstrap, protocol: Mapping[str, Any]
-) -> StsTask:
+def _task(table: DataTable, metric: str, bootstrap: Bootstrap) -> StsTask:
     left, right, gold = table.texts(*LEFT), table.texts(*RIGHT), table.numbers("score")
     subsets = table.texts("subset") if table.has("subset") else []
     if len(set(subsets)) < 2:
@@ -133,15 +127,17 @@ def _task(
     if subsets:
         aggregation += " of all sub-sets; mean and wmean are over the sub-sets' own correlations"
     return StsTask(
-        dataset=dataset_name(table.path),
+        dataset=table.name,
         left=tuple(left),
         right=tuple(right),
         gold=gold,
         subsets=tuple(subsets),
-        metrics=metrics,
+        metrics=chosen_metrics(metric),
         bootstrap=bootstrap,
         protocol={
-            **protocol,
+            "metric": metric,
+            **bootstrap.settings,
+            **table.protocol,
             "aggregation": aggregation,
             "data": fingerprint(left, right, gold.tolist()),
         },

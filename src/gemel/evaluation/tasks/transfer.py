@@ -23,32 +23,22 @@ from gemel.registry import Registry
 from gemel.types import Encoder, Vectors
 from gemel.vectors.similarity import checked
 
+Files = tuple[str, str | None, str | None]
+"""Names of the files of a data set without endings: training, development and test part."""
 
-@dataclass(frozen=True)
-class Files:
-    """Names of a data set's files, without endings."""
+_FILES: dict[str, Files] = {
+    **{name: (name, None, None) for name in ("mr", "cr", "subj", "mpqa")},
+    "sst2": ("sst2-train", "sst2-dev", "sst2-test"),
+    "trec": ("trec-train", None, "trec-test"),
+    "mrpc": ("mrpc-train", None, "mrpc-test"),
+}
 
-    train: str
-    dev: str | None = None
-    test: str | None = None
-
-    @property
-    def parts(self) -> tuple[str | None, ...]:
-        return self.train, self.dev, self.test
-
+ORDER = tuple(_FILES)  # of the paper's table
 
 SETS: Registry[Files] = Registry("transfer data set")
 
-for _name in ("mr", "cr", "subj", "mpqa"):
-    SETS.add(_name)(Files(_name))
-
-SETS.add("sst2")(Files("sst2-train", "sst2-dev", "sst2-test"))
-
-SETS.add("trec")(Files("trec-train", test="trec-test"))
-
-SETS.add("mrpc")(Files("mrpc-train", test="mrpc-test"))
-
-ORDER = ("mr", "cr", "subj", "mpqa", "sst2", "trec", "mrpc")  # of the paper's table
+for _name, _files in _FILES.items():
+    SETS.add(_name)(_files)
 
 
 @dataclass(frozen=True)
@@ -151,12 +141,12 @@ def load(
     tasks: list[Task] = []
     for name in names:
         files = SETS[name]
-        needed = [file for file in files.parts if file]
+        needed = [file for file in files if file]
         missing = [file for file in needed if file not in by_name]
         if missing and (only is not None or len(missing) < len(needed)):
             raise InputError(f"{name} needs the file {missing[0]}.tsv (or .tsv.gz) in {path}")
         if not missing:
-            tables = [read_table(by_name[file]) if file else None for file in files.parts]
+            tables = [read_table(by_name[file]) if file else None for file in files]
             tasks.append(_task(name, tables, limit, folds, bootstrap))
     if not tasks:
         examples = ", ".join(f"{name}.tsv" for name in ORDER[:4])

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gemel.errors import InputError
-from gemel.evaluation.data import DataTable, RequiredColumns, dataset_name, tables_with
+from gemel.evaluation.data import DataTable, RequiredColumns, tables_with
 from gemel.evaluation.task import TASKS, Bootstrap, Scores, System, Task, mean_scores, with_vectors
 from gemel.types import AnyVectors
 from gemel.vectors.search import search
@@ -43,22 +43,17 @@ class TranslationTask:
         every = [text for texts in self.columns.values() for text in texts]
         ready = with_vectors(encoder, every, "translation")
         vectors = {name: ready.encode(texts) for name, texts in self.columns.items()}
-        parts = [self._pair(target, vectors) for target in self.targets]
+        pairs = {target: self._pair(target, vectors) for target in self.targets}
+        parts = tuple(self._scores(target, values) for target, values in pairs.items())
         if len(parts) == 1:
-            return self._scores(self.targets[0], parts[0], ())
-        means = {"accuracy": np.mean([part["accuracy"] for part in parts], axis=0)}
-        for target, part in zip(self.targets, parts, strict=True):
-            means[f"{self.source}-{target}"] = part["accuracy"]
-        named = tuple(
-            self._scores(target, part, ()) for target, part in zip(self.targets, parts, strict=True)
-        )
-        return self._scores("", means, named)
+            return parts[0]
+        means = {"accuracy": np.mean([values["accuracy"] for values in pairs.values()], axis=0)}
+        means |= {f"{self.source}-{target}": values["accuracy"] for target, values in pairs.items()}
+        return replace(self._scores("", means), parts=parts)
 
     def _pair(self, target: str, vectors: dict[str, AnyVectors]) -> dict[str, NDArray[np.float64]]:
-        forward, backward = (
-            self._right(self.source, target, vectors),
-            self._right(target, self.source, vectors),
-        )
+        forward = self._right(self.source, target, vectors)
+        backward = self._right(target, self.source, vectors)
         return {
             "accuracy": (forward + backward) / 2,
             f"{self.source}-to-{target}": forward,
@@ -71,18 +66,16 @@ class TranslationTask:
         nearest = search(vectors[source], vectors[target], 1, self.metric).index[:, 0]
         return np.array([float(texts[i] == texts[row]) for row, i in enumerate(nearest)])
 
-    def _scores(
-        self, target: str, values: dict[str, NDArray[np.float64]], parts: tuple[Scores, ...]
-    ) -> Scores:
-        scores = mean_scores(
+    def _scores(self, target: str, values: dict[str, NDArray[np.float64]]) -> Scores:
+        """Of one pair of languages; of all where `target` is empty."""
+        return mean_scores(
             "translation",
             f"{self.dataset} {self.source}-{target}" if target else self.dataset,
             values,
+            self._protocol(target),
+            self.bootstrap,
             unit="sentences",
-            protocol=self._protocol(target),
-            bootstrap=self.bootstrap,
         )
-        return replace(scores, parts=parts)
 
     def _protocol(self, target: str) -> dict[str, Any]:
         used = [self.columns[name] for name in (self.source, *([target] if target else self.targets))]
@@ -118,9 +111,8 @@ def load(
 
     listed = f"{', '.join(map(repr, named))}, " if named else ""
     required = RequiredColumns(fits, f"{listed}at least two named by language codes such as 'en' and 'de'")
-    files = tables_with(Path(path), required)
-    tasks = (_read(table, source, target, metric, Bootstrap(rounds, seed)) for table in files.tables)
-    return [replace(task, files=files.protocol) for task in tasks]
+    bootstrap = Bootstrap(rounds, seed)
+    return [_read(table, source, target, metric, bootstrap) for table in tables_with(path, required)]
 
 
 def _read(
@@ -140,7 +132,9 @@ def _read(
             "Name others as source and target (--set source=NAME)"
         )
     columns = {name: table.columns[name] for name in (first, *targets)}
-    return TranslationTask(dataset_name(table.path), columns, first, tuple(targets), metric, bootstrap)
+    return TranslationTask(
+        table.name, columns, first, tuple(targets), metric, bootstrap, files=table.protocol
+    )
 
 
 def _languages(columns: Collection[str], named: Collection[str]) -> list[str]:

@@ -10,18 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from gemel.evaluation.data import dataset_name, fingerprint, tables_with, with_columns
-from gemel.evaluation.statistics import MeanSample
-from gemel.evaluation.task import (
-    TASKS,
-    Bootstrap,
-    Score,
-    Scores,
-    Task,
-    chosen_metrics,
-    column_vectors,
-    side_by_side,
-)
+from gemel.evaluation.data import fingerprint, tables_with, with_columns
+from gemel.evaluation.metrics import Floats
+from gemel.evaluation.task import TASKS, Bootstrap, Scores, Task, chosen_metrics, column_vectors, mean_scores
 from gemel.types import AnyVectors, Encoder
 from gemel.vectors.similarity import row_scores
 
@@ -42,46 +33,42 @@ class TripletsTask:
     def score(self, encoder: Encoder) -> Scores:
         """Accuracy for each similarity. A tie is a miss; the positive must be nearer than every negative of its row."""
         vectors = column_vectors(encoder, *self.columns, task="triplets")
-        samples = {metric: _hits(vectors, metric) for metric in self.metrics}
-
-        def values(metric: str) -> dict[str, Score]:
-            return {"accuracy": self.bootstrap.score(samples[metric])}
-
-        return Scores(
-            task="triplets",
-            dataset=self.dataset,
-            main="accuracy",
-            values=side_by_side(self.metrics, values),
-            items=len(self.columns[0]),
+        first, *others = self.metrics
+        hits = {metric: _hits(vectors, metric) for metric in self.metrics}
+        each = {f"accuracy-{metric}": hits[metric] for metric in self.metrics} if others else {}
+        return mean_scores(
+            "triplets",
+            self.dataset,
+            {"accuracy": hits[first], **each},
+            self.protocol,
+            self.bootstrap,
             unit="triplets",
-            protocol=self.protocol,
-            sample=samples[self.metrics[0]],
         )
 
 
-def _hits(vectors: list[AnyVectors], metric: str) -> MeanSample:
+def _hits(vectors: list[AnyVectors], metric: str) -> Floats:
+    """(n,) 1 for each row in which the positive is nearest."""
     anchor, positive, *negatives = vectors
     nearest = np.max([row_scores(anchor, negative, metric) for negative in negatives], axis=0)
-    return MeanSample((row_scores(anchor, positive, metric) > nearest).astype(np.float64))
+    return np.asarray(row_scores(anchor, positive, metric) > nearest, np.float64)
 
 
 @TASKS.add("triplets")
 def load(path: str | Path, *, metric: str = "cosine", rounds: int = 1000, seed: int = 0) -> list[Task]:
     """A task for each table of anchor, positive, negative (and negative1, negative2, ...)."""
-    files = tables_with(Path(path), with_columns(("anchor",), ("positive",), NEGATIVE))
     metrics, bootstrap = chosen_metrics(metric), Bootstrap(rounds, seed)
     tasks: list[Task] = []
-    for table in files.tables:
+    for table in tables_with(path, with_columns(("anchor",), ("positive",), NEGATIVE)):
         table.texts(*NEGATIVE)  # raises for a table without it, and lists its columns
         negatives = [name for name in table.columns if re.fullmatch(r"negative_?\d*", name)]
         columns = tuple(tuple(table.texts(name)) for name in ("anchor", "positive", *negatives))
         protocol = {
             "metric": metric,
             **bootstrap.settings,
-            **files.protocol,
+            **table.protocol,
             "negatives": len(negatives),
             "ties": "a miss",
             "data": fingerprint(*columns),
         }
-        tasks.append(TripletsTask(dataset_name(table.path), columns, metrics, bootstrap, protocol))
+        tasks.append(TripletsTask(table.name, columns, metrics, bootstrap, protocol))
     return tasks

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
-
 import numpy as np
 from numpy.typing import NDArray
 
 from gemel.errors import InputError, MissingExtra
 from gemel.evaluation.probe import one_thread
+from gemel.evaluation.tasks import clustering
 from gemel.groups.grouping import METHODS, ClusterRequest, Grouping, Labels, Points, centers_and_means
 from gemel.types import Vectors
 from gemel.vectors.similarity import normalize
@@ -23,18 +22,10 @@ _BLOCK = 8192  # rows compared with all centers at once
 @METHODS.add("k-means")
 def k_means(points: Points, request: ClusterRequest) -> Grouping:
     """k-means++ and Lloyd on vectors of length 1."""
-    k = _checked(points, request)
-    try:
-        from sklearn.cluster import KMeans
-        from sklearn.exceptions import ConvergenceWarning
-    except ImportError as error:
-        raise MissingExtra("k-means", "scikit-learn", "evaluate") from error
-    # One thread: several add up the centers in whatever order they finish, and rounding then differs by run.
-    with one_thread("k-means"), warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        fitted = KMeans(k, n_init=_STARTS, random_state=request.seed, max_iter=_ROUNDS)
-        labels = fitted.fit_predict(points.rows, sample_weight=points.counts.astype(np.float32))
-    return _grouping(points, np.asarray(labels, dtype=np.int64))
+    k, weights = _checked(points, request), points.counts.astype(np.float32)
+    return _grouping(
+        points, clustering.k_means(points.rows, k, seed=request.seed, starts=_STARTS, weights=weights)
+    )
 
 
 @METHODS.add("spherical-k-means")

@@ -24,8 +24,8 @@ from gemel.index.approximate import (
     UNLIKE_STORED,
     USUAL_RECALL,
     RecallQueries,
-    far_recall,
     near_recall,
+    recall_of,
     recall_queries,
 )
 from gemel.types import Vectors
@@ -85,7 +85,7 @@ class Codes:
 @dataclass(frozen=True, eq=False)
 class Lists:
     index: Any
-    """faiss.IndexIVFPQFastScan: two dimensions a code, compared 32 codes at once; its ids are slots."""
+    """faiss.IndexIVFPQFastScan: two dimensions per code, compared 32 codes at once; its ids are slots."""
     count: int
     """Slots from 0 on that are inside."""
     visited: int
@@ -242,7 +242,7 @@ def _tuned(lists: Lists, queries: RecallQueries, truth: NDArray[np.int64]) -> Li
         if chosen is None or curve[-1].near < FINEST_RECALL:  # above it the exact number is not needed
             near = near_recall(tried.search(queries.near, NEIGHBORS, None).slots, near_truth)
         widely = replace(tried, wide=_FAR_WIDE * wide)
-        far = far_recall(widely.search(queries.far, NEIGHBORS, None).slots, far_truth)
+        far = recall_of(widely.search(queries.far, NEIGHBORS, None).slots, far_truth)
         point = RecallPoint(visited, wide, near=near, far=far)
         curve.append(point)
         last = visited >= most and wide >= _WIDEST

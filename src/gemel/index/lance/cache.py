@@ -38,8 +38,6 @@ _FORMAT = 3  # of about.json; a cache of another format is built again
 
 _CHECKED = "checked.json"
 
-_CHUNK = 1 << 20
-
 _FILES = ("stamps.npy", "vectors.f32", "texts.arrow", "lists.faiss")
 
 
@@ -138,6 +136,16 @@ def faults(folder: Path, table: str) -> list[str]:
     return out
 
 
+def repair(folder: Path, table: str) -> list[str]:
+    """Delete damaged and unfinished caches; the next search builds one."""
+    with building(folder):
+        drop_unfinished(folder, table)
+        wrong = faults(folder, table)
+        if wrong:
+            drop_others(folder, table, None)
+    return [f"dropped what was built for search: {each}" for each in wrong[:1]]
+
+
 def _check(here: Path, about: dict[str, Any]) -> None:
     for name in _FILES:
         if _sha256(here / name) != about["sha256"][name]:
@@ -145,17 +153,19 @@ def _check(here: Path, about: dict[str, Any]) -> None:
 
 
 def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
     with path.open("rb") as file:
-        while chunk := file.read(_CHUNK):
-            digest.update(chunk)
-    return digest.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _seen(here: Path) -> dict[str, list[int]]:
-    """What changes when a file is written again or copied."""
-    found = {name: (here / name).stat() for name in (*_FILES, "about.json")}
-    return {name: [each.st_size, each.st_mtime_ns, each.st_ino] for name, each in found.items()}
+    """What changes when a file of the cache is written again or copied."""
+    return {name: file_state(here / name) for name in (*_FILES, "about.json")}
+
+
+def file_state(path: Path) -> list[int]:
+    """Size, time and inode."""
+    stat = path.stat()
+    return [stat.st_size, stat.st_mtime_ns, stat.st_ino]
 
 
 def _note_checked(here: Path) -> None:
@@ -192,7 +202,7 @@ def _mapped(here: Path, stamp: NDArray[np.int64], dim: int) -> Base:
     import pyarrow as pa
 
     mapped = np.memmap(here / "vectors.f32", dtype=np.float32, mode="r", shape=(len(stamp), dim))
-    vectors = np.asarray(mapped)  # a plain array over the same file: taking rows of it is quicker
+    vectors = np.asarray(mapped)  # a plain array over the same file: taking rows of it is faster
     texts = pa.ipc.open_file(pa.memory_map(str(here / "texts.arrow"))).read_all()["text"].chunks
     if sum(len(chunk) for chunk in texts) != len(stamp):
         raise ValueError("damaged")
@@ -304,9 +314,8 @@ class Base:
         out: list[str] = [""] * len(slots)
         for number in np.flatnonzero(np.bincount(batch)).tolist():
             at = np.flatnonzero(batch == number)
-            for n, text in zip(
-                at.tolist(), self.text[number].take(indices(rows[at])).to_pylist(), strict=True
-            ):
+            texts = self.text[number].take(indices(rows[at])).to_pylist()
+            for n, text in zip(at.tolist(), texts, strict=True):
                 out[n] = text
         return out
 
@@ -398,7 +407,7 @@ class Copies:
 def read(view: View, positions: Positions, use: Callable[[slice, Vectors, pa.ChunkedArray], None]) -> None:
     """Vectors and texts of these rows, ascending, from the table; `use` gets them block by block, each with its slice
     of `positions`."""
-    if len(positions) * 4 >= view.passages:  # a walk over all is quicker than many visits
+    if len(positions) * 4 >= view.passages:  # one scan of all rows is faster than many reads
         wanted = np.zeros(len(view.live), dtype=np.bool_)
         wanted[positions] = True
         _walk(view, wanted, use)

@@ -10,14 +10,14 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Iterable, Mapping
-from datetime import UTC
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gemel.errors import InputError
-from gemel.index.port import FORMAT, LISTS, FieldType, FieldValue, Header, PassageRows
+from gemel.index.fields import in_utc
+from gemel.index.port import FORMAT, LISTS, FieldType, Header, PassageRows
 from gemel.index.where import Both, Compare, Condition, Contains, Either, IsNull, Literals, Not
 from gemel.types import Vectors
 from gemel.vectors.bm25 import WordRules
@@ -76,15 +76,6 @@ def _kind_of(column: pa.DataType) -> FieldType:
         element = _kind_of(column.value_type)
         return next(kind for kind, inner in LISTS.items() if inner == element)
     return next(kind for kind in get_args(FieldType) if kind not in LISTS and arrow_type(kind) == column)
-
-
-def python_values(values: list[Any], kind: FieldType) -> list[FieldValue]:
-    """As they were written: Arrow gives times a zone of another class."""
-    if kind == "datetime":
-        return [None if each is None else each.astimezone(UTC) for each in values]
-    if kind == "datetimes":
-        return [None if each is None else [inner.astimezone(UTC) for inner in each] for each in values]
-    return values
 
 
 def schema_of(header: Header) -> pa.Schema:
@@ -173,9 +164,7 @@ def to_rows(table: pa.Table, fields: Mapping[str, FieldType]) -> PassageRows:
         text=values["text"].to_pylist(),
         digest=values["digest"].to_pylist(),
         vector=matrix(values["vector"]),
-        fields={
-            name: python_values(values[column_of(name)].to_pylist(), kind) for name, kind in fields.items()
-        },
+        fields={name: in_utc(values[column_of(name)].to_pylist(), kind) for name, kind in fields.items()},
     )
 
 

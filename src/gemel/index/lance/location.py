@@ -84,30 +84,20 @@ class Folder:
         return [path.name for path in sorted(found, key=lambda path: int(path.stem.removeprefix("rows-")))]
 
     def _content(self) -> bytes | None:
-        try:
+        with (
+            _disk_errors(f"the index {self.name} cannot be read", "Check its rights"),
+            suppress(FileNotFoundError),
+        ):
             return (self.path / _NAME).read_bytes()
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise WorkError(
-                f"the index {self.name} cannot be read: {error.strerror}. Check its rights"
-            ) from error
+        return None
 
     def write(self, pointer: Pointer) -> None:
-        try:
+        with _disk_errors(f"could not write to {self.name}", "Nothing was changed"):
             write_atomic(self.path / _NAME, json.dumps(content(pointer), indent=1))
-        except OSError as error:
-            raise WorkError(
-                f"could not write to {self.name}: {error.strerror}. Nothing was changed"
-            ) from error
 
     def prepare(self) -> None:
-        try:
+        with _disk_errors(f"cannot make the folder {self.name}", "Check its rights"):
             self.path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise WorkError(
-                f"cannot make the folder {self.name}: {error.strerror}. Check its rights"
-            ) from error
 
     def uri(self, table: str) -> str:
         return str(self.path / table)
@@ -135,17 +125,25 @@ class Folder:
         return [f"moved {table} to {kept}" for table in tables]
 
     def _refuse_foreign(self) -> None:
-        try:
+        there: set[Path] = set()
+        with (
+            _disk_errors(f"the folder {self.name} cannot be read", "Check its rights"),
+            suppress(FileNotFoundError),
+        ):
             there = set(self.path.iterdir())
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            raise WorkError(f"the folder {self.name} cannot be read: {error.strerror}") from error
         ours: Iterable[Path] = (path for pattern in _OURS for path in self.path.glob(pattern))
         if foreign := sorted(path.name for path in there - set(ours)):
             raise InputError(
                 f"{self.name} is no index: it has no {_NAME} but holds {foreign[0]!r}. Name an empty or a new folder"
             )
+
+
+@contextmanager
+def _disk_errors(what: str, then: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise WorkError(f"{what}: {error.strerror}. {then}") from error
 
 
 def content(pointer: Pointer) -> dict[str, Any]:
@@ -215,7 +213,7 @@ class Bucket:
 
     def read(self) -> Pointer | None:
         """None: nothing is there."""
-        with self._said("cannot be read"):
+        with self._explained("cannot be read"):
             there = self._session().list_with_delimiter()
             names = [Path(str(each)).name for each in there.objects]
             found = [name for name in names if _POINTER.fullmatch(name)]
@@ -237,14 +235,17 @@ class Bucket:
 
     def write(self, pointer: Pointer) -> None:
         name = "index.json" if pointer.current == 1 else f"index-{pointer.current}.json"
-        with tempfile.TemporaryDirectory(prefix="gemel-") as folder, self._said("could not be written to"):
+        with (
+            tempfile.TemporaryDirectory(prefix="gemel-") as folder,
+            self._explained("could not be written to"),
+        ):
             file = Path(folder, "index.json")
             file.write_text(json.dumps(content(pointer), indent=1), encoding="utf-8")
             self._session().upload_file(str(file), name)
 
     def tables(self) -> list[str]:
         """Names of the tables that are there, oldest first."""
-        with self._said("cannot be read"):
+        with self._explained("cannot be read"):
             return self._tables(self._session().list_with_delimiter())
 
     def _tables(self, there: Any) -> list[str]:  # noqa: ANN401 - lance has no types
@@ -269,7 +270,7 @@ class Bucket:
 
     def drop(self, table: str) -> None:
         """Every object of it; the manifests first, so that what is half gone is no table."""
-        with self._said("could not be written to"):
+        with self._explained("could not be written to"):
             session = self._session()
             names = [str(each) for each in session.list(table)]
             manifests = [name for name in names if "/_versions/" in name]
@@ -297,7 +298,7 @@ class Bucket:
         return LanceFileSession(self._url, storage_options=self.options)
 
     @contextmanager
-    def _said(self, what: str) -> Iterator[None]:
+    def _explained(self, what: str) -> Iterator[None]:
         try:
             yield
         except GemelError:

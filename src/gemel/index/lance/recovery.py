@@ -9,24 +9,29 @@ read at its last good version, and is written to only after `repair`.
 from __future__ import annotations
 
 import os
+import random
 import threading
+import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from gemel.errors import InputError, WorkError
+from gemel.errors import GemelError, InputError, WorkError
 from gemel.files.atomic import sync
 from gemel.index.lance.columns import has_header
 from gemel.index.lance.view import View, read_view
 
+PATIENCE = 60.0
+"""Seconds for which a write is repeated while others are faster."""
 _NAMES_FROM = 2**64 - 1  # Lance names a version's file by its distance from here: the newest is listed first
 _METADATA_CACHE = 64 << 20  # bytes; Lance's own 1 GB would fill up with what old versions needed
 _INDEX_CACHE = 512 << 20
 READ_ERRORS = (OSError, ValueError, RuntimeError, LookupError, ArithmeticError, MemoryError)
 """Raised when damaged files are read."""
+Result = TypeVar("Result")
 
 
 class RecoveredWarning(UserWarning):
@@ -81,9 +86,12 @@ def open_last_good(
     for number in numbers:
         if (older := _undamaged(uri, number, location)) is not None:
             lost = _lost(uri, numbers, older)
+            then = "the next write continues from it"
+            if lost is not None:
+                then = f"{lost}. It can be read, and is written to only after: gemel index repair {location}"
             warnings.warn(
                 f"version {numbers[0]} of {uri} cannot be read ({reason}). Opened version {number}, the last good "
-                f"one; {_then(lost, location)}",
+                f"one; {then}",
                 RecoveredWarning,
                 stacklevel=2,
             )
@@ -175,10 +183,61 @@ def first_line(error: BaseException) -> str:
     return str(error).split("\n", 1)[0].split(", /", 1)[0].strip()
 
 
-def _then(lost: str | None, location: str) -> str:
-    if lost is None:
-        return "the next write continues from it"
-    return f"{lost}. It can be read, and is written to only after: gemel index repair {location}"
+@contextmanager
+def reading(location: str) -> Iterator[None]:
+    """Errors of reading become a WorkError that names the index and says what to do."""
+    try:
+        with panics_raised():
+            yield
+    except GemelError:
+        raise
+    except READ_ERRORS as error:
+        raise WorkError(
+            f"could not read {location}: {first_line(error)}. If it was migrated or replaced, open it again; "
+            f"if a file is damaged: gemel index repair {location}"
+        ) from error
+
+
+@contextmanager
+def write_errors(location: str, then: str = "Nothing was changed") -> Iterator[None]:
+    """Errors of Lance and of the disk become a WorkError that names the index."""
+    from lance.commit import CommitConflictError
+
+    try:
+        with panics_raised():
+            yield
+    except GemelError:
+        raise
+    except READ_ERRORS as error:
+        line = first_line(error)
+        if (
+            isinstance(error, CommitConflictError)
+            or "commit conflict" in line
+            or "Incompatible trans" in line
+        ):
+            raise Preempted(
+                f"others kept writing to {location} at the same time. {then}; try again"
+            ) from error
+        raise WorkError(
+            f"could not write to {location}: {line}. {then}; check rights and space, then try again"
+        ) from error
+
+
+class Preempted(WorkError):
+    """Another writer was faster: read again and repeat."""
+
+
+def repeated(work: Callable[[], Result]) -> Result:
+    """The result of `work`, repeated while other writers are faster."""
+    end, wait = time.monotonic() + PATIENCE, 0.01
+    while True:
+        try:
+            return work()
+        except Preempted:
+            if time.monotonic() > end:
+                raise
+            time.sleep(wait * random.random())
+            wait = min(2 * wait, 0.5)
 
 
 def _lost(uri: str, numbers: list[int], good: View) -> str | None:

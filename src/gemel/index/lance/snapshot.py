@@ -77,10 +77,6 @@ class TableSnapshot:
     def count(self) -> int:
         return len(self.position)
 
-    @property
-    def listed(self) -> int:
-        return self.lists.count if self.lists is not None else 0
-
     def chosen(self, meeting: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """(slots,) from (positions,)"""
         if not len(meeting):
@@ -278,9 +274,8 @@ def _snapshot_of(
     view: View, copies: Copies, lists: Lists | None, before: TableSnapshot | None
 ) -> TableSnapshot:
     """A slot for every live row: the one it had before, the one of its stamp, or a new one."""
-    slots = _carried(view, copies, before)
-    missing = np.flatnonzero(view.live & (np.concatenate([np.empty(0, np.int64), *slots]) < 0))
-    flat = np.concatenate([np.empty(0, np.int64), *slots])
+    flat = np.concatenate([np.empty(0, np.int64), *_carried(view, copies, before)])
+    missing = np.flatnonzero(view.live & (flat < 0))
     if len(missing):
         fresh: list[NDArray[np.int64]] = []
         stamp = view.stamp[missing]
@@ -440,15 +435,11 @@ def _rows_batch(fragment: FragmentRows, view: View) -> pa.RecordBatch:
 
     columns = {
         "id": fragment.ids,
-        "part": fragment.part,
-        "stamp": fragment.stamp,
-        "live": fragment.live.view(np.uint8),
+        "part": pa.array(fragment.part),
+        "stamp": pa.array(fragment.stamp),
+        "live": pa.array(fragment.live.view(np.uint8)),
     }
-    columns |= {column_of(name): fragment.fields[name] for name in view.header.fields}
-    return pa.record_batch(
-        [pa.array(each) if isinstance(each, np.ndarray) else each for each in columns.values()],
-        names=list(columns),
-    )
+    return pa.record_batch(columns | {column_of(name): fragment.fields[name] for name in view.header.fields})
 
 
 def _parse(body: memoryview, uri: str, location: str) -> SavedView | None:
@@ -506,4 +497,4 @@ def _file_states(uri: str, manifest: Path, pieces: list[dict[str, Any]]) -> list
         paths += [table / "data" / path for path, _ in piece["files"]]
         if piece["deletions"] is not None:
             paths.append(table / "_deletions" / Path(piece["deletions"]).name)
-    return [[each.st_size, each.st_mtime_ns, each.st_ino] for each in (path.stat() for path in paths)]
+    return [cache.file_state(path) for path in paths]

@@ -14,7 +14,7 @@ import os
 import secrets
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -26,11 +26,10 @@ from gemel.files.locks import lock
 from gemel.index.lance import versions
 from gemel.index.lance.location import Bucket, Folder, NoPointer, Pointer
 from gemel.index.lance.recovery import RecoveredWarning, Synced, open_dataset
-from gemel.index.lance.repair import described, restore_header
+from gemel.index.lance.search import MANY
 from gemel.index.lance.snapshot import LARGE
 from gemel.index.lance.table import LanceTable
-from gemel.index.lance.versions import Versions
-from gemel.index.lance.words import MANY
+from gemel.index.lance.versions import Versions, described, restore_header
 from gemel.index.port import AlreadyThere, Header
 
 _of_parents: list[ExitStack] = []
@@ -50,7 +49,8 @@ class LanceStore:
         many: int = MANY,
     ) -> None:
         """`durable` False: a write is acknowledged before it is on disk. `large`, `many`: see `LanceTable`."""
-        _check_installed()
+        if find_spec("lance") is None:  # without importing it: a search may not need it
+            raise MissingExtra("an index in a folder", "pylance", "index")
         self._files: Folder | Bucket = (
             Bucket(str(location)) if "://" in str(location) else Folder(str(location))
         )
@@ -192,8 +192,9 @@ class LanceStore:
         if table is None and len(tables) == 1:
             table = tables[0]
         if table not in tables:
+            about = [f"{each}: {described(self._files.uri(each), self._options)}" for each in tables]
             raise InputError(
-                f"{self.name} has the tables {', '.join(tables) or 'none'}: {self._described(tables)}. "
+                f"{self.name} has the tables {', '.join(tables) or 'none'}: {'; '.join(about)}. "
                 "Name the one to keep: --table (table=)"
             )
         pointer = Pointer.of(table)
@@ -202,9 +203,6 @@ class LanceStore:
         if isinstance(self._files, Folder):
             done += self._files.set_aside([other for other in tables if other != table])
         return pointer, done
-
-    def _described(self, tables: Sequence[str]) -> str:
-        return "; ".join(f"{each}: {described(self._files.uri(each), self._options)}" for each in tables)
 
     @property
     def _options(self) -> dict[str, str] | None:
@@ -312,7 +310,7 @@ class LanceStore:
             return False
         with suppress(GemelError):
             there = self._table(pointer).header
-            same = there.dim == header.dim and there.bound == _as_stored(header.bound)
+            same = there.dim == header.dim and there.bound == json.loads(json.dumps(dict(header.bound)))
             return same and there.words == header.words
         return False
 
@@ -334,13 +332,3 @@ class LanceStore:
             raise InputError(
                 f"the index {self.name} was opened to read only. Open it without read_only to write"
             )
-
-
-def _as_stored(bound: Any) -> Any:  # noqa: ANN401 - JSON
-    return json.loads(json.dumps(dict(bound)))
-
-
-def _check_installed() -> None:
-    """Without importing it: a search may not need it."""
-    if find_spec("lance") is None:
-        raise MissingExtra("an index in a folder", "pylance", "index")

@@ -17,16 +17,13 @@ import numpy as np
 from gemel.errors import InputError, WorkError
 from gemel.files.locks import SharedLock
 from gemel.index.fields import new_fields
-from gemel.index.lance import cache
-from gemel.index.lance import repair as repairing
-from gemel.index.lance import search as finding
-from gemel.index.lance import words as by_words
+from gemel.index.lance import cache, search
 from gemel.index.lance.columns import arrow_type, column_of, stored_columns, to_arrow, to_rows
-from gemel.index.lance.recovery import RecoveredWarning, bytes_below
+from gemel.index.lance.recovery import RecoveredWarning, bytes_below, reading, repeated
+from gemel.index.lance.search import MANY, Words, create_word_index, word_faults, word_segments
 from gemel.index.lance.snapshot import LARGE, SnapshotCache, TableSnapshot, load_view, save_view, saved_file
-from gemel.index.lance.versions import Added, Versions, reading, repeated
+from gemel.index.lance.versions import Added, Versions, repair_rows
 from gemel.index.lance.view import Positions, View
-from gemel.index.lance.words import MANY, Words
 from gemel.index.port import Count, FieldType, Header, PassageRows, Passages, TableStats
 from gemel.index.where import Condition
 from gemel.types import Vectors
@@ -145,14 +142,6 @@ class LanceTable:
         return self._now.versions
 
     @property
-    def _snapshots(self) -> SnapshotCache:
-        return self._now.snapshots
-
-    @property
-    def _words(self) -> Words:
-        return self._now.words
-
-    @property
     def location(self) -> str:
         return self._location
 
@@ -217,23 +206,23 @@ class LanceTable:
         far: bool = False,
     ) -> list[Passages]:
         with self._reading():
-            snapshot = self._snapshots.at(self._versions.newest(), build=not exact)
+            snapshot = self._now.snapshots.at(self._versions.newest(), build=not exact)
             self._save_snapshot(snapshot)
-        return finding.nearest(snapshot, queries, k, where, exact=exact, recall=recall, far=far)
+        return search.nearest(snapshot, queries, k, where, exact=exact, recall=recall, far=far)
 
     def by_words(self, query: str, k: int, *, where: Condition | None = None) -> Passages:
         with self._reading():
             view = self._versions.newest()
-            if self._words.wanted(view) and not self._read_only:
+            if self._now.words.wanted(view) and not self._read_only:
                 view = self._with_words(view)
             try:
                 with reading(self._location):
-                    return self._words.find(view, query, k, where)
+                    return self._now.words.find(view, query, k, where)
             except WorkError as error:
-                if not self._words.uses_index(view):
+                if not self._now.words.uses_index(view):
                     raise
                 view = self._without_broken_words(view, error)
-            return self._words.find(view, query, k, where)
+            return self._now.words.find(view, query, k, where)
 
     def scan(self, *, after: str | None = None, block: int = 4096) -> Iterator[PassageRows]:
         with self._now.uses.reading():
@@ -258,30 +247,30 @@ class LanceTable:
                     f"{self._location} was compacted, but files of old versions are kept for an hour: other handles or "
                     "processes have it open, or it is in a bucket. Close them, then try again"
                 )
-        self._snapshots.build(self._versions.newest())
+        self._now.snapshots.build(self._versions.newest())
 
     def faults(self) -> list[str]:
         with self._reading():
             view = self._versions.newest()
-            words = by_words.faults(view)
+            words = word_faults(view)
         return words + (cache.faults(self._cache, Path(self._uri).stem) if self._cache is not None else [])
 
     def repair(self) -> list[str]:
         with self._guard():
-            done = repairing.repair_rows(self._versions, self._uri, self._location)
+            done = repair_rows(self._versions, self._uri, self._location)
             view = self._versions.newest()
-            if wrong := by_words.faults(view):
-                self._change(by_words.create)
+            if wrong := word_faults(view):
+                self._change(create_word_index)
                 done.append(f"built the index of words again: {wrong[0]}")
             if self._cache is not None:
-                done += repairing.repair_cache(self._cache, Path(self._uri).stem)
+                done += cache.repair(self._cache, Path(self._uri).stem)
         return done
 
     def stats(self) -> TableStats:
         with self._reading():
             view = self._versions.newest()
             count = view.count(None)
-            snapshot = self._snapshots.peek(view)
+            snapshot = self._now.snapshots.peek(view)
         lists = snapshot.lists if snapshot is not None else None
         return TableStats(
             documents=count.documents,
@@ -294,7 +283,7 @@ class LanceTable:
             details={
                 "fragments": len(view.fragments),
                 "deleted": len(view.live) - count.passages,
-                "words": "index" if by_words.indexed(view) else "memory",
+                "words": "index" if word_segments(view) else "memory",
                 **({} if lists is None else {"recall": lists.measured}),
             },
         )
@@ -328,9 +317,12 @@ class LanceTable:
         return self._versions.commit(view, there, added)
 
     def _add_fields(self, header: Header, fields: Mapping[str, FieldType]) -> None:
-        new = {column_of(n): arrow_type(kind) for n, kind in new_fields(header.fields, fields).items()}
-        if new:
-            self._versions.add_columns(new)
+        import pyarrow as pa
+
+        new = new_fields(header.fields, fields)
+        columns = [pa.field(column_of(name), arrow_type(kind)) for name, kind in new.items()]
+        if columns:
+            self._versions.change(lambda dataset: dataset.add_columns(columns))
 
     def _without(self, view: View, position: Positions) -> int:
         if len(position):
@@ -363,27 +355,27 @@ class LanceTable:
     def _save_snapshot(self, snapshot: TableSnapshot) -> None:
         """For later processes, at the first search of a handle and after lists were built; after every write it would
         cost more than it saves."""
-        if self._cache is not None and not self._shared and self._snapshots.to_save(snapshot):
+        if self._cache is not None and not self._shared and self._now.snapshots.to_save(snapshot):
             save_view(self._cache, self._uri, snapshot)
 
     def _tend_words(self) -> None:
         """Build or extend the index of words if the table is large enough for one, and repair it."""
         view = self._versions.recovered()
-        if self._words.wanted(view) or by_words.faults(view):
-            self._change(by_words.create)
+        if self._now.words.wanted(view) or word_faults(view):
+            self._change(create_word_index)
             return
         try:
             self._change(lambda dataset: dataset.optimize.optimize_indices())
         except WorkError:
-            if not by_words.indexed(view):
+            if not word_segments(view):
                 raise
-            self._change(by_words.create)
+            self._change(create_word_index)
 
     def _with_words(self, view: View) -> View:
         try:
             with self._guard():
-                if self._words.wanted(self._versions.newest()):
-                    return self._versions.change(by_words.create)
+                if self._now.words.wanted(self._versions.newest()):
+                    return self._versions.change(create_word_index)
         except WorkError:  # a folder that may not be written: words are counted in memory
             return view
         return self._versions.newest()
@@ -393,10 +385,10 @@ class LanceTable:
         if not self._read_only:
             try:
                 with self._guard():
-                    return self._versions.change(by_words.create)
+                    return self._versions.change(create_word_index)
             except WorkError:
                 pass
-        self._words.leave_out_index(view)
+        self._now.words.leave_out_index(view)
         warnings.warn(
             f"the index of words of {self._location} cannot be read, words are counted in memory instead ({error}). "
             f"Build it again: gemel index compact {self._location}",

@@ -9,32 +9,39 @@ compare-and-swap: after the entry and one more `Merge`, no writer can commit wit
 
 from __future__ import annotations
 
-import random
 import secrets
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+import warnings
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gemel.errors import GemelError, WorkError
-from gemel.index.lance.columns import schema_of
+from gemel.errors import GemelError, InputError, WorkError
+from gemel.index.lance.columns import has_header, header_of, schema_of
 from gemel.index.lance.recovery import (
     READ_ERRORS,
     GoodVersion,
+    Preempted,
+    RecoveredWarning,
     Synced,
     first_line,
+    open_dataset,
     open_last_good,
     panics_raised,
+    reading,
     refused,
+    repeated,
     set_aside,
     torn,
+    torn_fragment,
     versions_in,
+    write_errors,
 )
 from gemel.index.lance.view import Positions, View, read_view
 from gemel.index.port import Header
@@ -42,14 +49,11 @@ from gemel.index.port import Header
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_HELD, _MOVED, _BUILDER = "gemel.held", "gemel.moved", "gemel.builder"
+_LOCKED, _MOVED, _BUILDER = "gemel.held", "gemel.moved", "gemel.builder"
 
 _STALE = 600  # seconds after which the owner of a lock is considered dead
 
-PATIENCE = 60.0
-"""Seconds for which a write is repeated while others are faster."""
-
-Result = TypeVar("Result")
+_BATCH = 1024  # rows that `repair_rows` reads at once
 
 
 class Versions:
@@ -150,13 +154,6 @@ class Versions:
             work(view.dataset.checkout_version(view.version))
         return self._finished()
 
-    def add_columns(self, columns: Mapping[str, pa.DataType]) -> View:
-        """All null, in one commit."""
-        import pyarrow as pa
-
-        fields = [pa.field(name, kind) for name, kind in columns.items()]
-        return self.change(lambda dataset: dataset.add_columns(fields))
-
     def _writable(self) -> View:
         view = self.recovered()
         if self._shared:
@@ -224,63 +221,6 @@ def same_rows(one: View, other: View) -> bool:
     ]
 
 
-@contextmanager
-def reading(location: str) -> Iterator[None]:
-    """Errors of reading become a WorkError that names the index and says what to do."""
-    try:
-        with panics_raised():
-            yield
-    except GemelError:
-        raise
-    except READ_ERRORS as error:
-        raise WorkError(
-            f"could not read {location}: {first_line(error)}. If it was migrated or replaced, open it again; "
-            f"if a file is damaged: gemel index repair {location}"
-        ) from error
-
-
-@contextmanager
-def write_errors(location: str, then: str = "Nothing was changed") -> Iterator[None]:
-    """Errors of Lance and of the disk become a WorkError that names the index."""
-    from lance.commit import CommitConflictError
-
-    try:
-        with panics_raised():
-            yield
-    except GemelError:
-        raise
-    except READ_ERRORS as error:
-        line = first_line(error)
-        if (
-            isinstance(error, CommitConflictError)
-            or "commit conflict" in line
-            or "Incompatible trans" in line
-        ):
-            raise Preempted(
-                f"others kept writing to {location} at the same time. {then}; try again"
-            ) from error
-        raise WorkError(
-            f"could not write to {location}: {line}. {then}; check rights and space, then try again"
-        ) from error
-
-
-class Preempted(WorkError):
-    """Another writer was faster: read again and repeat."""
-
-
-def repeated(work: Callable[[], Result]) -> Result:
-    """The result of `work`, repeated while other writers are faster."""
-    end, wait = time.monotonic() + PATIENCE, 0.01
-    while True:
-        try:
-            return work()
-        except Preempted:
-            if time.monotonic() > end:
-                raise
-            time.sleep(wait * random.random())
-            wait = min(2 * wait, 0.5)
-
-
 @dataclass(eq=False)
 class Added:
     """Rows on their way into a table. Their files are written once, however often the commit is tried."""
@@ -324,14 +264,9 @@ def _emptied(dataset: Any, fragment: Any, options: dict[str, str] | None) -> Any
     from lance.fragment import DeletionFile
 
     rows, number = fragment.physical_rows, secrets.randbits(62)
-    about = {
-        "read_version": dataset.version,
-        "id": number,
-        "file_type": "array",
-        "num_deleted_rows": rows,
-        "base_id": None,
-    }
-    deletions = DeletionFile(**about)
+    deletions = DeletionFile(
+        read_version=dataset.version, id=number, file_type="array", num_deleted_rows=rows, base_id=None
+    )
     schema = pa.schema([pa.field("row_id", pa.uint32(), nullable=False)])
     every = pa.table([pa.array(np.arange(rows, dtype=np.uint32))], schema=schema)
     with tempfile.TemporaryDirectory(prefix="gemel-") as folder:
@@ -361,10 +296,10 @@ def check_open(dataset: Any, location: str) -> None:  # noqa: ANN401 - lance has
         raise WorkError(
             f"the index {location} was migrated to another model meanwhile. Open it again, then repeat this"
         )
-    entry = config.get(_HELD, "")
+    entry = config.get(_LOCKED, "")
     if entry and not _fresh(entry):  # its owner died; if it is only slow, it will find its entry removed
         with write_errors(location):
-            dataset.checkout_version(dataset.version).update_config({_HELD: ""})
+            dataset.checkout_version(dataset.version).update_config({_LOCKED: ""})
     if entry:
         raise Preempted(
             f"another process is about to switch {location} to another model. Open it again in a minute"
@@ -379,7 +314,7 @@ def exclusive(opened: Callable[[], Any], location: str, token: str) -> Iterator[
         dataset = opened()
         check_open(dataset, location)
         with write_errors(location):
-            dataset.update_config({_HELD: _entry(token)})
+            dataset.update_config({_LOCKED: _entry(token)})
 
     def barrier() -> None:
         from lance import LanceDataset, LanceOperation
@@ -396,29 +331,31 @@ def exclusive(opened: Callable[[], Any], location: str, token: str) -> Iterator[
     finally:
         with suppress(GemelError, OSError, ValueError, RuntimeError):  # moved and dropped, or out of reach
             dataset = opened()
-            if _owner(dataset.config().get(_HELD, "")) == token and not dataset.config().get(_MOVED):
-                dataset.update_config({_HELD: ""})
+            if _owner(dataset, _LOCKED) == token and not dataset.config().get(_MOVED):
+                dataset.update_config({_LOCKED: ""})
 
 
 def move(opened: Callable[[], Any], location: str, token: str, number: int) -> None:
     """Record that the table is replaced by the one of this number, if `token` still has the lock."""
     dataset = opened()
-    if _owner(dataset.config().get(_HELD, "")) != token:
+    if _owner(dataset, _LOCKED) != token:
         raise WorkError(
             f"{location} was locked too long and others wrote meanwhile. Nothing was switched; try again"
         )
     with write_errors(location, "Nothing was switched"):
-        dataset.update_config({_HELD: _entry(token), _MOVED: str(number)})
+        dataset.update_config({_LOCKED: _entry(token), _MOVED: str(number)})
 
 
 def claim(opened: Callable[[], Any], location: str, token: str) -> None:
     """Only `token` may build this table; WorkError while another process is building it."""
     dataset = opened()
-    builder = _owner(dataset.config().get(_BUILDER, ""))
-    if builder not in ("", token) and time.time() - _last_write(dataset) < _STALE:
-        raise WorkError(
-            f"another process is migrating {location}. Wait for it; if it died, try again in {_STALE // 60} minutes"
-        )
+    builder = _owner(dataset, _BUILDER)
+    if builder not in ("", token):
+        last_write = dataset.versions()[-1]["timestamp"].timestamp()
+        if time.time() - last_write < _STALE:
+            raise WorkError(
+                f"another process is migrating {location}. Wait for it; if it died, try again in {_STALE // 60} minutes"
+            )
     with write_errors(location):
         dataset.update_config({_BUILDER: _entry(token)})
 
@@ -427,26 +364,123 @@ def release(opened: Callable[[], Any], token: str) -> None:
     """Other processes may continue to build the table."""
     with suppress(GemelError, OSError, ValueError, RuntimeError):
         dataset = opened()
-        if _owner(dataset.config().get(_BUILDER, "")) == token:
+        if _owner(dataset, _BUILDER) == token:
             dataset.update_config({_BUILDER: ""})
 
 
 def builds(dataset: Any, token: str) -> bool:  # noqa: ANN401
-    return _owner(dataset.config().get(_BUILDER, "")) == token
-
-
-def _last_write(dataset: Any) -> float:  # noqa: ANN401
-    return float(dataset.versions()[-1]["timestamp"].timestamp())
+    return _owner(dataset, _BUILDER) == token
 
 
 def _entry(token: str) -> str:
     return f"{token} {time.time():.0f}"
 
 
-def _owner(entry: str) -> str:
-    return entry.partition(" ")[0]
+def _owner(dataset: Any, lock: str) -> str:  # noqa: ANN401
+    return str(dataset.config().get(lock, "")).partition(" ")[0]
 
 
 def _fresh(entry: str) -> bool:
     since = entry.partition(" ")[2]
     return bool(since) and time.time() - float(since) < _STALE
+
+
+def repair_rows(versions: Versions, uri: str, location: str) -> list[str]:
+    """Keep the newest version without its unreadable fragments, unless the last good one has more passages.
+
+    Returns what was done; nothing is done to an undamaged table."""
+    if "://" in uri:
+        return []
+    table = Path(uri)
+    done = _set_aside_unreadable(table, versions)
+    newest = open_dataset(uri, None)
+    bad = {each.fragment_id: why for each in newest.get_fragments() if (why := _fault(each, uri))}
+    if not bad:
+        return done
+    kept = sum(each.metadata.num_rows for each in newest.get_fragments() if each.fragment_id not in bad)
+    every = sum(each.metadata.num_rows for each in newest.get_fragments())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RecoveredWarning)  # the report says it
+        view = versions.newest()
+        reason = next(iter(bad.values()))
+        if view.version != newest.version and view.passages > kept:
+            older = versions.give_up()
+            what = f"went back to the version of {older.passages:,} passages; the newest had {every:,} ({reason})"
+            return [*done, what]
+        _drop(newest, list(bad), location)
+        versions.newest()
+    return [*done, f"gave up {every - kept:,} of {every:,} passages, in {len(bad)} damaged files ({reason})"]
+
+
+def described(uri: str, options: dict[str, str] | None) -> str:
+    """One line about a table, so that a person can choose one of several."""
+    try:
+        dataset = open_dataset(uri, options)
+        bound = header_of(dataset.schema, uri).bound
+        last = dataset.versions()[-1]["timestamp"].isoformat(" ", "seconds")
+        rows = sum(each.metadata.num_rows for each in dataset.get_fragments())
+    except READ_ERRORS as error:
+        return f"cannot be read ({first_line(error)})"
+    return f"{rows:,} passages of {bound.get('model') or 'no model'}, written last at {last}"
+
+
+def restore_header(uri: str, header: Header) -> list[str]:
+    """Write the header into a table that has lost it; nothing is done to one that has it."""
+    dataset = open_dataset(uri, None if "://" not in uri else {})
+    if has_header(dataset.schema):
+        return []
+    wanted = schema_of(header)
+    there = dataset.schema
+    if any(
+        name not in there.names or there.field(name).type != wanted.field(name).type for name in wanted.names
+    ):
+        raise InputError(
+            f"{uri} does not say which model made it, and its columns are not those of an index with vectors of "
+            f"{header.dim} numbers. Give the model that made it"
+        )
+    about = {key.decode(): value.decode() for key, value in wanted.metadata.items()}
+    dataset.update_schema_metadata(about, replace=True)
+    return ["wrote again which model made the table"]
+
+
+def _set_aside_unreadable(table: Path, versions: Versions) -> list[str]:
+    """Move unreadable manifests away: the newest would block every commit, old ones every clean-up."""
+    numbers = versions_in(table)
+    bad = [number for number in numbers if number != versions.newest().version and _unreadable(table, number)]
+    if not bad:
+        return []
+    set_aside(table, bad)
+    versions.reopen()
+    return [
+        f"set aside {len(bad)} of {len(numbers)} manifests that cannot be read, in {table.parent / 'damaged'}"
+    ]
+
+
+def _unreadable(table: Path, number: int) -> bool:
+    try:
+        found = open_dataset(str(table), None, number)
+        return not found.schema.metadata or found.version != number
+    except READ_ERRORS:
+        return True
+
+
+def _fault(fragment: Any, uri: str) -> str | None:  # noqa: ANN401 - lance has no types
+    """Why not all rows of a fragment can be read; None: every byte was."""
+    if (reason := torn_fragment(fragment, uri)) is not None:
+        return reason
+    try:
+        with panics_raised():
+            for _ in fragment.scanner(batch_size=_BATCH).to_batches():
+                pass
+    except READ_ERRORS as error:
+        return first_line(error)
+    return None
+
+
+def _drop(dataset: Any, fragments: list[int], location: str) -> None:  # noqa: ANN401
+    from lance import LanceDataset, LanceOperation
+
+    with write_errors(location):
+        LanceDataset.commit(
+            dataset, LanceOperation.Delete([], fragments, "damaged"), read_version=dataset.version
+        )

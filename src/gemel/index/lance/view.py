@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gemel.index.lance.columns import column_of, header_of, indices, python_values
+from gemel.index.fields import in_utc
+from gemel.index.lance.columns import column_of, header_of, indices, mask
 from gemel.index.port import Count, FieldValue, Header
 from gemel.index.where import Condition
 
@@ -93,8 +94,6 @@ class View:
 
     def meeting(self, where: Condition) -> NDArray[np.bool_]:
         """(positions,) live rows that meet the condition."""
-        from gemel.index.lance.columns import mask
-
         if not self.fragments:
             return self.live
         return np.asarray(mask(where, self.columns), dtype=np.bool_) & self.live
@@ -157,14 +156,19 @@ class View:
             return self.dataset.schema.empty_table().select(names)
         return self.dataset._take_rows(self.addresses(positions).tolist(), columns=names)
 
+    def _cells(self, positions: Positions) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """For each position the index of its fragment, and the row in it."""
+        owner = np.searchsorted(self.starts, positions, side="right") - 1
+        return owner, positions - self.starts[owner]
+
     def addresses(self, positions: Positions) -> NDArray[np.uint64]:
         """Lance's addresses of these rows: fragment and row in one number."""
-        owner = np.searchsorted(self.starts, positions, side="right") - 1
-        numbers = np.array([fragment.number for fragment in self.fragments], dtype=np.uint64)
         if not len(positions):
             return np.empty(0, dtype=np.uint64)
-        rows: NDArray[np.uint64] = (positions - self.starts[owner]).astype(np.uint64)
-        return (numbers[owner] << np.uint64(32)) | rows
+        numbers = np.array([fragment.number for fragment in self.fragments], dtype=np.uint64)
+        owner, rows = self._cells(positions)
+        address: NDArray[np.uint64] = (numbers[owner] << np.uint64(32)) | rows.astype(np.uint64)
+        return address
 
     def positions(self, addresses: NDArray[np.uint64]) -> Positions:
         """The positions of rows by Lance's addresses: the inverse of `addresses`."""
@@ -176,17 +180,16 @@ class View:
 
     def by_fragment(self, positions: Positions) -> Iterator[tuple[int, list[int]]]:
         """The fragments that hold these rows, and which of their rows."""
-        owner = np.searchsorted(self.starts, positions, side="right") - 1
+        owner, rows = self._cells(positions)
         for number in np.unique(owner).tolist():
-            rows = positions[owner == number] - self.starts[number]
-            yield self.fragments[number].number, rows.tolist()
+            yield self.fragments[number].number, rows[owner == number].tolist()
 
     def ids_at(self, positions: Positions) -> list[Any]:
         return self._gathered([fragment.ids for fragment in self.fragments], positions)
 
     def fields_at(self, positions: Positions) -> dict[str, list[FieldValue]]:
         return {
-            name: python_values(
+            name: in_utc(
                 self._gathered([fragment.fields[name] for fragment in self.fragments], positions), kind
             )
             for name, kind in self.header.fields.items()
@@ -194,25 +197,16 @@ class View:
 
     def _gathered(self, arrays: Sequence[pa.Array], positions: Positions) -> list[Any]:
         """The values at these positions, by fragment: Arrow would join all fragments to take some of their rows."""
+        owner, rows = self._cells(positions)
         if len(positions) <= _CELLS:
-            cells = self._cells(positions)
-            return [arrays[owner][row].as_py() for owner, row in cells]
-        owner = np.searchsorted(self.starts, positions, side="right") - 1
-        rows = positions - self.starts[owner]
+            return [arrays[n][row].as_py() for n, row in zip(owner.tolist(), rows.tolist(), strict=True)]
         out: list[Any] = [None] * len(positions)
         for number in np.unique(owner).tolist():
             at = np.flatnonzero(owner == number)
-            for where, value in zip(
-                at.tolist(), arrays[number].take(indices(rows[at])).to_pylist(), strict=True
-            ):
-                out[where] = value
+            values = arrays[number].take(indices(rows[at])).to_pylist()
+            for position, value in zip(at.tolist(), values, strict=True):
+                out[position] = value
         return out
-
-    def _cells(self, positions: Positions) -> Iterator[tuple[int, int]]:
-        """Index of the fragment and row in it."""
-        owners = (np.searchsorted(self.starts, positions, side="right") - 1).tolist()
-        for owner, position in zip(owners, positions.tolist(), strict=True):
-            yield owner, position - int(self.starts[owner])
 
 
 def read_view(dataset: Any, before: View | None, location: str) -> View:  # noqa: ANN401 - lance has no types

@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import date, datetime
 from typing import Any, Literal
 
 from gemel.errors import InputError, WorkError
+from gemel.index.fields import KINDS
 from gemel.index.port import FORMAT, LISTS, FieldType, Header
 from gemel.index.postgres.server import Connection
 from gemel.index.where import Both, Compare, Condition, Contains, Either, IsNull, Not, OneOf, links, pushed
 from gemel.vectors.bm25 import WordRules
 
 State = Literal["current", "next"]
+
+_WORDS: Mapping[type[Both | Either], str] = {Both: " AND ", Either: " OR "}
 
 OLDEST_PGVECTOR = (0, 8, 0)  # iterative scans
 
@@ -32,16 +34,6 @@ _SCHEMA = (
     "CREATE TABLE IF NOT EXISTS gemel.writes (token uuid PRIMARY KEY,"
     " result bigint NOT NULL DEFAULT 0, at timestamptz NOT NULL DEFAULT now())",
 )
-
-
-_ELEMENTS = {
-    bool: "boolean",
-    int: "bigint",
-    float: "double precision",
-    str: "text",
-    date: "date",
-    datetime: "timestamptz",
-}
 
 
 @dataclass(frozen=True)
@@ -90,10 +82,8 @@ def add(connection: Connection, name: str, state: State, header: Header) -> Entr
 
 
 def drop(connection: Connection, relation: str) -> None:
-    from psycopg.sql import SQL
-
     connection.execute("DELETE FROM gemel.indexes WHERE relation = %s", [relation])
-    connection.execute(SQL("DROP TABLE IF EXISTS {}").format(qualified(relation)))
+    connection.execute(sql("DROP TABLE IF EXISTS {}", qualified(relation)))
 
 
 def read_header(connection: Connection, relation: str) -> Header | None:
@@ -177,26 +167,24 @@ OURS = ("id", "part", "text", "digest", "vector", "words", "length")
 
 MOST_DIM = 16_000  # numbers in a `vector`
 
-PREFIX = (
-    100  # characters of a text field that its index holds: PostgreSQL takes no more than 2,700 bytes there
-)
+PREFIX = 100
+"""Characters of a text field that its index holds: PostgreSQL takes no more than 2,700 bytes there."""
 
 _LONGEST_NAME = 61  # bytes; PostgreSQL cuts names at 63, and two are the prefix
 
 _TYPES: Mapping[FieldType, str] = {
-    "text": 'text COLLATE "C"',
+    "text": "text",
     "int": "bigint",
     "float": "double precision",
     "bool": "boolean",
     "date": "date",
     "datetime": "timestamptz",
-    "texts": 'text[] COLLATE "C"',
-    "ints": "bigint[]",
-    "floats": "double precision[]",
-    "bools": "boolean[]",
-    "dates": "date[]",
-    "datetimes": "timestamptz[]",
 }
+
+
+def _column_type(kind: FieldType) -> str:
+    name = f"{_TYPES[LISTS[kind]]}[]" if kind in LISTS else _TYPES[kind]
+    return f'{name} COLLATE "C"' if name.startswith("text") else name
 
 
 def column_of(field: str) -> str:
@@ -205,6 +193,7 @@ def column_of(field: str) -> str:
 
 
 def check_fields(fields: Mapping[str, FieldType]) -> None:
+    """InputError for a name that a column cannot have."""
     for name in fields:
         if len(name.encode()) > _LONGEST_NAME:
             raise InputError(
@@ -212,11 +201,30 @@ def check_fields(fields: Mapping[str, FieldType]) -> None:
             )
 
 
-def qualified(name: str) -> Any:  # noqa: ANN401 - psycopg.sql is loaded late
-    """A table or index of our schema, quoted."""
+def sql(text: str, *parts: Any, **named: Any) -> Any:  # noqa: ANN401 - psycopg.sql is loaded late
+    """SQL with `parts` in its braces: other SQL, identifiers, or values as literals."""
+    from psycopg.sql import SQL
+
+    return SQL(text).format(*parts, **named)
+
+
+def joined_sql(between: str, parts: Iterable[Any]) -> Any:  # noqa: ANN401
+    """The parts with `between` between them."""
+    from psycopg.sql import SQL
+
+    return SQL(between).join(parts)
+
+
+def identifier(*names: str) -> Any:  # noqa: ANN401
+    """A column, or a qualified name, quoted."""
     from psycopg.sql import Identifier
 
-    return Identifier(SCHEMA, name)
+    return Identifier(*names)
+
+
+def qualified(name: str) -> Any:  # noqa: ANN401
+    """A table or index of our schema, quoted."""
+    return identifier(SCHEMA, name)
 
 
 def create_table(table: str, dim: int, fields: Mapping[str, FieldType]) -> list[Any]:
@@ -225,41 +233,36 @@ def create_table(table: str, dim: int, fields: Mapping[str, FieldType]) -> list[
     `id` is collated by code points, as Python sorts. The vector stays in its row as long as the row fits a page
     (storage main): comparing all rows then reads pages in order.
     """
-    from psycopg.sql import SQL, Literal
-
     if not 1 <= dim <= MOST_DIM:
         raise InputError(f"PostgreSQL holds vectors of 1 to {MOST_DIM:,} numbers, not of {dim:,}")
-    check_fields(fields)
-    made = SQL(
+    made = sql(
         "CREATE TABLE {table} (number bigint GENERATED ALWAYS AS IDENTITY,"
         ' id text COLLATE "C" NOT NULL, part integer NOT NULL, text text NOT NULL,'
         ' digest text COLLATE "C" NOT NULL, vector vector({dim}) STORAGE MAIN NOT NULL,'
-        " words tsvector NOT NULL, length integer NOT NULL, PRIMARY KEY (id, part))"
-    ).format(table=qualified(table), dim=Literal(dim))
-    on_number = SQL("CREATE UNIQUE INDEX ON {} (number) INCLUDE (length)").format(qualified(table))
-    on_words = SQL("CREATE INDEX ON {} USING gin (words)").format(qualified(table))
+        " words tsvector NOT NULL, length integer NOT NULL, PRIMARY KEY (id, part))",
+        table=qualified(table),
+        dim=dim,
+    )
+    on_number = sql("CREATE UNIQUE INDEX ON {} (number) INCLUDE (length)", qualified(table))
+    on_words = sql("CREATE INDEX ON {} USING gin (words)", qualified(table))
     return [made, on_number, on_words, *add_columns(table, fields)]
 
 
 def add_columns(table: str, fields: Mapping[str, FieldType]) -> list[Any]:
     """Statements that add null columns and an index on each, so that a rare value is found without a scan."""
-    from psycopg.sql import SQL, Identifier, Literal
-
     check_fields(fields)
     statements = []
     for name, kind in fields.items():
-        column = Identifier(column_of(name))
-        statements.append(
-            SQL("ALTER TABLE {} ADD COLUMN {} " + _TYPES[kind]).format(qualified(table), column)
-        )
-        key = SQL("left({}, {})").format(column, Literal(PREFIX)) if kind == "text" else column
-        way = SQL("USING gin " if kind in LISTS else "")
-        statements.append(SQL("CREATE INDEX ON {} {}({})").format(qualified(table), way, key))
+        column = identifier(column_of(name))
+        statements.append(sql("ALTER TABLE {} ADD COLUMN {} " + _column_type(kind), qualified(table), column))
+        key = sql("left({}, {})", column, PREFIX) if kind == "text" else column
+        method = "USING gin " if kind in LISTS else ""
+        statements.append(sql("CREATE INDEX ON {} " + method + "({})", qualified(table), key))
     return statements
 
 
 @dataclass(frozen=True, eq=False)
-class Compiled:
+class Filter:
     """An SQL condition, for WHERE."""
 
     sql: Any
@@ -268,94 +271,68 @@ class Compiled:
     """For its placeholders, in order."""
 
 
-def to_postgres(condition: Condition) -> Compiled:
+def filter_of(condition: Condition | None, fields: Mapping[str, FieldType]) -> Filter:
+    """The condition, with a hint for the indexes where there is one; `condition` None: every row."""
+    if condition is None:
+        return Filter(sql("true"))
+    compiled, hint = to_postgres(condition), _hint(condition, fields)
+    return compiled if hint is None else _joined(" AND ", [hint, compiled])
+
+
+def to_postgres(condition: Condition) -> Filter:
     """The condition over the columns of a table; texts are ordered by code points, whatever the server's locale is."""
     return _compiled(pushed(condition))
 
 
-def _compiled(condition: Condition) -> Compiled:
-    from psycopg.sql import SQL
-
+def _compiled(condition: Condition) -> Filter:
     if isinstance(condition, Both | Either):
         join = type(condition)
-        parts = [_compiled(part) for part in links(condition, join)]
-        word = SQL(" AND " if join is Both else " OR ")
-        sql = SQL("({})").format(word.join(part.sql for part in parts))
-        return Compiled(sql, tuple(value for part in parts for value in part.parameters))
+        return _joined(_WORDS[join], [_compiled(part) for part in links(condition, join)])
     if isinstance(condition, Not):
         return _leaf(condition.inner, negated=True)
     return _leaf(condition, negated=False)
 
 
-def _leaf(condition: Condition, *, negated: bool) -> Compiled:
-    from psycopg.sql import SQL, Identifier
+def _joined(word: str, parts: Sequence[Filter]) -> Filter:
+    joined = joined_sql(word, [part.sql for part in parts])
+    return Filter(sql("({})", joined), tuple(value for part in parts for value in part.parameters))
 
+
+def _leaf(condition: Condition, *, negated: bool) -> Filter:
     assert isinstance(condition, Compare | OneOf | IsNull | Contains), (
         "`pushed` leaves `not` before lists and nulls only"
     )
-    column = Identifier(column_of(condition.field))
+    column = identifier(column_of(condition.field))
     if isinstance(condition, IsNull):
-        return Compiled(SQL("{} IS NOT NULL" if negated else "{} IS NULL").format(column))
+        return Filter(sql("{} IS NOT NULL" if negated else "{} IS NULL", column))
     if isinstance(condition, OneOf):
         if not condition.values:
-            return Compiled(SQL("true" if negated else "false"))
-        sql = SQL("{} <> ALL(%s)" if negated else "{} = ANY(%s)").format(column)
-        return Compiled(sql, (list(condition.values),))
+            return Filter(sql("true" if negated else "false"))
+        return Filter(sql("{} <> ALL(%s)" if negated else "{} = ANY(%s)", column), (list(condition.values),))
     if isinstance(condition, Contains):
-        kind = _ELEMENTS[type(condition.value)]
         # `@>` and not `= ANY`: the index of lists answers it.
-        holds = SQL("{} @> ARRAY[%s]::" + kind + "[]").format(column)
-        return Compiled(SQL("NOT {}").format(holds) if negated else holds, (condition.value,))
+        holds = "{} @> ARRAY[%s]::" + _TYPES[KINDS[type(condition.value)]] + "[]"
+        return Filter(sql("NOT " + holds if negated else holds, column), (condition.value,))
     ordered = isinstance(condition.value, str) and condition.operator not in ("=", "!=")
-    sign = SQL("<>" if condition.operator == "!=" else condition.operator)
-    sql = SQL('{} COLLATE "C" {} %s' if ordered else "{} {} %s").format(column, sign)
-    return Compiled(sql, (condition.value,))
-
-
-@dataclass(frozen=True, eq=False)
-class Filter:
-    """What stands behind WHERE, and its parameters in order."""
-
-    sql: Any
-    parameters: list[Any]
-
-
-def filter_of(condition: Condition | None, fields: Mapping[str, FieldType]) -> Filter:
-    """`condition` None: every row."""
-    from psycopg.sql import SQL
-
-    if condition is None:
-        return Filter(SQL("true"), [])
-    compiled = to_postgres(condition)
-    hint = _hint(condition, fields)
-    if hint is None:
-        return Filter(compiled.sql, list(compiled.parameters))
-    sql = SQL("({} AND ({}))").format(hint.sql, compiled.sql)
-    return Filter(sql, [*hint.parameters, *compiled.parameters])
+    sign = "<>" if condition.operator == "!=" else condition.operator
+    return Filter(
+        sql(f'{{}} COLLATE "C" {sign} %s' if ordered else f"{{}} {sign} %s", column), (condition.value,)
+    )
 
 
 def _hint(condition: Condition, fields: Mapping[str, FieldType]) -> Filter | None:
     """Something that is true wherever the condition is, in the words of the indexes on the beginnings of texts."""
-    from psycopg.sql import SQL, Identifier, Literal
-
     if isinstance(condition, Both | Either):
-        return _joined(condition, fields)
+        left, right = _hint(condition.left, fields), _hint(condition.right, fields)
+        if left is None or right is None:
+            return (left or right) if isinstance(condition, Both) else None
+        return _joined(_WORDS[type(condition)], [left, right])
     if not isinstance(condition, Compare | OneOf) or fields.get(condition.field) != "text":
         return None
-    beginning = SQL("left({}, {})").format(Identifier(column_of(condition.field)), Literal(PREFIX))
+    beginning = sql("left({}, {})", identifier(column_of(condition.field)), PREFIX)
     if isinstance(condition, OneOf):
         values = sorted({str(value)[:PREFIX] for value in condition.values})
-        return Filter(SQL("{} = ANY(%s::text[])").format(beginning), [values])
+        return Filter(sql("{} = ANY(%s::text[])", beginning), (values,))
     if condition.operator != "=":
         return None
-    return Filter(SQL("{} = %s").format(beginning), [str(condition.value)[:PREFIX]])
-
-
-def _joined(condition: Both | Either, fields: Mapping[str, FieldType]) -> Filter | None:
-    from psycopg.sql import SQL
-
-    left, right = _hint(condition.left, fields), _hint(condition.right, fields)
-    if left is None or right is None:
-        return (left or right) if isinstance(condition, Both) else None
-    word = "AND" if isinstance(condition, Both) else "OR"
-    return Filter(SQL("({} " + word + " {})").format(left.sql, right.sql), left.parameters + right.parameters)
+    return Filter(sql("{} = %s", beginning), (str(condition.value)[:PREFIX],))

@@ -1,43 +1,95 @@
-"""The nearest passages: candidates from the graph and all newer rows, or all rows compared; then exact scores.
+"""The best passages on the server: by vectors, from the graph or all rows, with exact scores; and by words, with BM25.
 
-`tune` measures how widely the graph must be searched, after each build.
+Search by words finds candidates in the index of words and scores them here from the texts. It is approximate in large
+tables only: a word of more than 10,000 passages brings no candidates if the query has a rarer one, and its count is an
+estimate; of more than 600 candidates those with the rarest words are scored; the mean length may be some seconds old.
+Small tables are ranked as `BM25Index` does it.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import log
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gemel.index.approximate import (
-    FINEST_RECALL,
-    NEIGHBORS,
-    USUAL_RECALL,
-    RecallQueries,
-    centroids_of,
-    depths,
-    far_recall,
-    joined,
-    near_recall,
-    recall_queries,
+from gemel.index.approximate import FINEST_RECALL, LIKE_STORED, UNLIKE_STORED, USUAL_RECALL, depths, joined
+from gemel.index.port import Header, PassageRows, Passages
+from gemel.index.postgres.rows import (
+    columns_sql,
+    fetch,
+    passages_from,
+    rows_from,
+    searched_words,
+    vector_text,
+    vectors_of,
 )
-from gemel.index.port import FieldType, PassageRows, Passages
-from gemel.index.postgres.graph import GraphLayout
-from gemel.index.postgres.read import columns_sql, fetch, passages_from, rows_from, vector_text, vectors_of
-from gemel.index.postgres.schema import Filter, qualified
+from gemel.index.postgres.schema import Filter, qualified, sql
 from gemel.index.postgres.server import Connection
 from gemel.types import Vectors
+from gemel.vectors.bm25 import WordRules
 from gemel.vectors.scan.exact import PRODUCT, exact_scores
 
 FEW = 10_000
 """A condition that no more rows meet, as estimated, is answered exactly: a graph finds too few of them."""
 
+UNTUNED = 200  # ef_search of a graph whose recall was not measured
+
 _ROUNDING = 1e-6  # of a dot product of unit vectors in float32
 
 _MOST_BREADTH = 1000  # pgvector's limit of ef_search
+
+_COMMON = 10_000  # passages; a word of more is a frequent one
+
+_SCORED = 600
+
+_MOST_WORDS = 64  # of a query; the rarest are kept
+
+_K1, _B = 1.2, 0.75  # as gemel.vectors.bm25
+
+
+@dataclass(frozen=True)
+class GraphLayout:
+    """How `nearest` finds."""
+
+    limit: int | None = None
+    """The graph holds the rows of numbers up to this one; None: there is no graph."""
+    breadth: int = UNTUNED
+    """ef_search"""
+    recall: float | None = None
+    """As it was measured after the build."""
+    built: int = 0
+    """Rows in the graph when it was built."""
+    rows: int = 0
+    """In the table, as the server estimates."""
+    curve: tuple[tuple[int, float, float], ...] = ()
+    """(ef_search, recall of queries like the stored texts, and of others) as it was measured, ascending."""
+
+    def tuned_for(self, recall: float | None, *, far: bool = False) -> GraphLayout:
+        """Searched as widely as it takes; without a graph where no width does. See `Table.nearest`."""
+        if self.limit is None or (recall is None and not far) or not self.curve:
+            return self if recall is None or (self.recall or 0) >= recall else GraphLayout(rows=self.rows)
+        if recall is not None and recall > FINEST_RECALL:
+            return GraphLayout(rows=self.rows)
+        aim = USUAL_RECALL if recall is None else max(recall, USUAL_RECALL)
+        good = [point[0] for point in self.curve if point[2 if far else 1] >= aim]
+        if not good and recall is not None:
+            return GraphLayout(rows=self.rows)
+        return replace(self, breadth=max(self.breadth, good[0] if good else self.curve[-1][0]))
+
+    @property
+    def measured(self) -> dict[str, float]:
+        """Recall by the kind of query, of a search that requests no other."""
+        here = {breadth: (near, far) for breadth, near, far in self.curve}
+        kinds: dict[str, float] = {}
+        if self.breadth in here:
+            kinds[LIKE_STORED], kinds["unlike them (as vectors)"] = here[self.breadth]
+            kinds[UNLIKE_STORED] = here[self.tuned_for(None, far=True).breadth][1]
+        return kinds
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,8 +97,7 @@ class NeighborQuery:
     """A table, and what to find in it."""
 
     table: str
-    dim: int
-    fields: Mapping[str, FieldType]
+    header: Header
     where: Filter | None
     k: int
 
@@ -113,15 +164,14 @@ def breadth_for(connection: Connection, question: NeighborQuery, layout: GraphLa
 def estimate(connection: Connection, table: str, where: Filter) -> int:
     """Rows that meet the condition, as the planner estimates without reading them."""
     from psycopg import ClientCursor
-    from psycopg.sql import SQL
 
-    statement = SQL("EXPLAIN (FORMAT JSON) SELECT 1 FROM {} WHERE {}").format(qualified(table), where.sql)
+    statement = sql("EXPLAIN (FORMAT JSON) SELECT 1 FROM {} WHERE {}", qualified(table), where.sql)
     plan = ClientCursor(connection).execute(statement, where.parameters).fetchone()[0]
     return int(plan[0]["Plan"]["Plan Rows"])
 
 
 def allow_graph(connection: Connection, breadth: int) -> None:
-    """For this transaction: how widely to search, and to go on until enough rows meet the condition.
+    """For this transaction: how widely to search, and to continue until enough rows meet the condition.
 
     Scans and sorts are off, as far as there is another way, so that the planner takes the graph.
     """
@@ -134,28 +184,22 @@ def allow_graph(connection: Connection, breadth: int) -> None:
 
 def graph_sql(columns: Any, table: str, dim: int, limit: int, where: Any, fetched: int) -> Any:  # noqa: ANN401
     """The rows of the graph that are nearest to %s. The limit is a literal: so the planner sees that the graph fits."""
-    from psycopg.sql import SQL, Literal
-
-    return SQL(
+    return sql(
         "SELECT {columns} FROM {table} WHERE number <= {limit} AND {where}"
-        " ORDER BY vector::halfvec({dim}) <#> %s::halfvec({dim}) LIMIT {fetched}"
-    ).format(
+        " ORDER BY vector::halfvec({dim}) <#> %s::halfvec({dim}) LIMIT {fetched}",
         columns=columns,
         table=qualified(table),
-        limit=Literal(limit),
+        limit=limit,
         where=where,
-        dim=Literal(dim),
-        fetched=Literal(fetched),
+        dim=dim,
+        fetched=fetched,
     )
 
 
 def exact_sql(columns: Any, table: str, where: Any, fetched: int) -> Any:  # noqa: ANN401
     """The rows that are nearest to %s, each compared: `+ 0` hides the order from every graph."""
-    from psycopg.sql import SQL, Literal
-
-    return SQL(
-        "SELECT {columns} FROM {table} WHERE {where} ORDER BY (vector <#> %s::vector) + 0, id, part LIMIT {fetched}"
-    ).format(columns=columns, table=qualified(table), where=where, fetched=Literal(fetched))
+    text = "SELECT {} FROM {} WHERE {} ORDER BY (vector <#> %s::vector) + 0, id, part LIMIT {}"
+    return sql(text, columns, qualified(table), where, fetched)
 
 
 def best_first(query: Vectors, rows: PassageRows, k: int) -> tuple[list[int], Vectors]:
@@ -167,10 +211,8 @@ def best_first(query: Vectors, rows: PassageRows, k: int) -> tuple[list[int], Ve
 
 
 def _exact(connection: Connection, query: Vectors, question: NeighborQuery) -> Passages:
-    from psycopg.sql import SQL
-
-    where = question.where or Filter(SQL("true"), [])
-    columns = columns_sql(question.fields)
+    where = question.where or Filter(sql("true"))
+    columns = columns_sql(question.header.fields)
     statement = exact_sql(columns, question.table, where.sql, question.fetched)
     cells = fetch(connection, statement, [*where.parameters, vector_text(query)])
     return _answer(query, cells, question)
@@ -180,126 +222,182 @@ def _by_graph(
     connection: Connection, query: Vectors, question: NeighborQuery, layout: GraphLayout
 ) -> Passages | None:
     """None if the graph gave too few rows, as fewer meet the condition than estimated, or only equal scores."""
-    from psycopg.sql import SQL, Literal
-
-    where = question.where or Filter(SQL("true"), [])
-    columns = columns_sql(question.fields)
     assert layout.limit is not None
-    near = graph_sql(
-        SQL("{}, true AS near").format(columns),
-        question.table,
-        question.dim,
-        layout.limit,
-        where.sql,
-        question.fetched,
-    )
-    newer = SQL("number > {} AND {}").format(Literal(layout.limit), where.sql)
-    tail = exact_sql(SQL("{}, false").format(columns), question.table, newer, question.fetched)
+    where = question.where or Filter(sql("true"))
+    columns, dim = columns_sql(question.header.fields), question.header.dim
+    in_graph = sql("{}, true AS near", columns)
+    near = graph_sql(in_graph, question.table, dim, layout.limit, where.sql, question.fetched)
+    newer = sql("number > {} AND {}", layout.limit, where.sql)
+    tail = exact_sql(sql("{}, false", columns), question.table, newer, question.fetched)
     vector = vector_text(query)
     parameters = [*where.parameters, vector, *where.parameters, vector]
-    cells = fetch(connection, SQL("({}) UNION ALL ({})").format(near, tail), parameters)
+    cells = fetch(connection, sql("({}) UNION ALL ({})", near, tail), parameters)
     if sum(row[-1] for row in cells) < question.fetched:
         return None
     answer = replace(_answer(query, cells, question), exact=False)
     # Of equal scores the graph gives any: those with the lowest ids are found by comparing all rows.
-    worst = float(np.min(vectors_of([row[4] for row in cells if row[-1]], question.dim) @ query))
+    worst = float(np.min(vectors_of([row[4] for row in cells if row[-1]], dim) @ query))
     tied = len(answer) == question.k and float(answer.score[-1]) <= worst + _ROUNDING
     return None if tied else answer
 
 
 def _answer(query: Vectors, cells: Sequence[Sequence[Any]], question: NeighborQuery) -> Passages:
-    rows = rows_from(cells, question.fields, question.dim)
+    rows = rows_from(cells, question.header)
     order, scores = best_first(query, rows, question.k)
     return passages_from(rows, order, scores)
 
 
-_BREADTHS = (40, 64, 100, 160, 250, 400, 640, 1000)
+@dataclass(frozen=True)
+class Lengths:
+    """Of the texts of a table, in words."""
 
-_QUERIES = 64  # of each kind that recall is measured with
-
-_SAMPLE = 2048  # stored vectors that they are made from
-
-_CENTROIDS = 32
-
-_FETCHED = 26  # as a search for ten fetches
+    passages: int
+    mean: float
 
 
 @dataclass(frozen=True)
-class Tuned:
-    breadth: int
-    recall: float
-    curve: tuple[tuple[int, float, float], ...] = ()
-    """See `GraphLayout.curve`."""
+class _Word:
+    text: str
+    times: int
+    """Times in the query."""
+    expected: int
+    """Passages that hold it, as the planner thinks; 0 in a small table, where they are counted."""
 
 
-def tune(connection: Connection, table: str, dim: int, limit: int) -> Tuned:
-    """The smallest breadth of the usual recall; the widest, if none has it.
-
-    Wider ones are measured too, until queries of both kinds are found nearly always: a search may request more.
-    """
-    from psycopg.sql import SQL
-
-    rng = np.random.default_rng(0)
-    sample = _sample(connection, table, dim, limit, rng)
-    queries = recall_queries(sample, centroids_of(sample, _CENTROIDS, rng), _QUERIES, rng)
-    exact = exact_sql(SQL("number"), table, SQL("number <= {}").format(limit), NEIGHBORS)
-    truth = _numbers([fetch(connection, exact, [vector_text(query)]) for query in queries.both])
-    chosen: tuple[int, float] | None = None
-    curve: list[tuple[int, float, float]] = []
-    for breadth in _BREADTHS:
-        near, far = _recall(connection, table, dim, limit, queries, truth, breadth)
-        chosen = (breadth, near) if chosen is None and near >= USUAL_RECALL else chosen
-        if chosen is not None:
-            curve.append((breadth, near, far))
-        if min(near, far) >= FINEST_RECALL:
-            break
-    breadth, recall = chosen or (breadth, near)
-    return Tuned(breadth, recall, tuple(curve))
+@dataclass(frozen=True)
+class _Candidate:
+    id: str
+    part: int
+    number: int
+    score: float
 
 
-def _recall(
+def read_lengths(connection: Connection, table: str) -> Lengths:
+    """As they are now; every row is counted."""
+    statement = sql("SELECT count(*), coalesce(avg(length), 0)::float8 FROM {}", qualified(table))
+    count, mean = connection.execute(statement).fetchone()
+    return Lengths(count, mean or 1.0)
+
+
+def by_words(
     connection: Connection,
     table: str,
-    dim: int,
-    limit: int,
-    queries: RecallQueries,
-    truth: NDArray[np.int64],
-    breadth: int,
-) -> tuple[float, float]:
-    """Of queries like the stored vectors and unlike them, searched as a search for ten does."""
-    from psycopg.sql import SQL
-
-    near = graph_sql(SQL("number, vector"), table, dim, limit, SQL("true"), _FETCHED)
-    found = []
+    header: Header,
+    query: str,
+    k: int,
+    where: Filter,
+    lengths: Lengths,
+) -> Passages:
+    """The k best that meet the condition; ties go to the lower id, then the lower part."""
+    counts = Counter(searched_words(header.words.query(query)))
+    if not counts:
+        return _fetched(connection, table, header, [])
     with connection.transaction():
-        allow_graph(connection, breadth)
-        for query in queries.both:
-            cells = fetch(connection, near, [vector_text(query)])
-            scores = vectors_of([row[1] for row in cells], dim) @ query
-            found.append([cells[n] for n in np.argsort(-scores, kind="stable")[:NEIGHBORS]])
-    numbers, count = _numbers(found), len(queries.near)
-    return (
-        round(near_recall(numbers[:count], truth[:count]), 4),
-        round(far_recall(numbers[count:], truth[count:]), 4),
+        connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        words = _words(connection, table, counts, lengths)
+        found = _scored(connection, table, words, where, lengths, max(_SCORED, k), header.words)
+        found.sort(key=lambda each: (-each.score, each.id, each.part))
+        return _fetched(connection, table, header, found[:k])
+
+
+def _words(connection: Connection, table: str, counts: Counter[str], lengths: Lengths) -> list[_Word]:
+    """Those of the query, the rarest first where that matters."""
+    if lengths.passages <= _COMMON and len(counts) <= _MOST_WORDS:
+        return [_Word(text, times, 0) for text, times in counts.items()]
+    words = []
+    for text, times in counts.items():
+        expected = estimate(connection, table, Filter(sql("words @@ %s::tsquery"), (_quoted(text),)))
+        words.append(_Word(text, times, min(expected, lengths.passages)))
+    return sorted(words, key=lambda word: word.expected)[:_MOST_WORDS]
+
+
+def _leading(words: list[_Word], lengths: Lengths) -> int:
+    """How many of the words bring candidates; the rarest does in any case."""
+    if lengths.passages <= _COMMON:
+        return len(words)
+    total, count = 0, 0
+    for word in words:
+        total += word.expected
+        if count and total > _COMMON:
+            break
+        count += 1
+    return count
+
+
+def _scored(
+    connection: Connection,
+    table: str,
+    words: list[_Word],
+    where: Filter,
+    lengths: Lengths,
+    most: int,
+    rules: WordRules,
+) -> list[_Candidate]:
+    """The candidates that hold the rarest words.
+
+    One pass over the passages with a leading word shows which of the words each has, and so how many passages have
+    each word: rows are wide, and a pass for each word would read the same pages again and again.
+    """
+    leading, total = _leading(words, lengths), float(lengths.passages)
+    numbers = range(len(words))
+    holds = ", ".join(f"(words @@ %s::tsquery)::int AS h{n}" for n in numbers)
+    # Of a word that brings no candidates the estimate is all there is.
+    having = ", ".join(
+        f"coalesce(sum(h{n}), 0)::float8 AS c{n}" if n < leading else f"{words[n].expected}::float8 AS c{n}"
+        for n in numbers
     )
+    # Weights once, not for each row, and in float8: a logarithm of numeric takes a thousand times as long.
+    weights = ", ".join(
+        f"{float(words[n].times)} * ln(1 + ({total} - least(c{n}, {total}) + 0.5::float8)"
+        f" / (least(c{n}, {total}) + 0.5::float8)) AS w{n}"
+        for n in numbers
+    )
+    weight = " + ".join(f"h{n} * w{n}" for n in numbers)
+    counts = ", ".join(f"c{n}" for n in numbers)
+    statement = sql(
+        f"WITH hit AS MATERIALIZED (SELECT number, id, part, ({{where}}) AS inside, {holds} FROM {{table}}"
+        f" WHERE words @@ %s::tsquery), counted AS (SELECT {having} FROM hit),"
+        f" weighed AS MATERIALIZED (SELECT *, {weights} FROM counted),"
+        f" best AS (SELECT number, {counts} FROM hit, weighed WHERE inside ORDER BY {weight} DESC, id, part"
+        f" LIMIT {most})"
+        f" SELECT rows.number, id, part, text, length, {counts} FROM best JOIN {{table}} AS rows USING (number)",
+        where=where.sql,
+        table=qualified(table),
+    )
+    texts = [_quoted(word.text) for word in words]
+    parameters = [*where.parameters, *texts, " | ".join(texts[:leading])]
+    cells = connection.execute(statement, parameters).fetchall()
+    if not cells:
+        return []
+    idf = {word.text: word.times * _idf(int(cells[0][5 + n]), lengths) for n, word in enumerate(words)}
+    return [
+        _Candidate(row[1], row[2], row[0], _score(rules.document(row[3]), row[4], idf, lengths))
+        for row in cells
+    ]
 
 
-def _numbers(answers: Sequence[Sequence[Sequence[Any]]]) -> NDArray[np.int64]:
-    """(answers, 10) the first cell of each row; -1 where there are no more."""
-    numbers = np.full((len(answers), NEIGHBORS), -1, dtype=np.int64)
-    for n, rows in enumerate(answers):
-        numbers[n, : len(rows)] = [row[0] for row in rows]
-    return numbers
+def _idf(having: int, lengths: Lengths) -> float:
+    having = min(having, lengths.passages)
+    return log(1 + (lengths.passages - having + 0.5) / (having + 0.5))
 
 
-def _sample(connection: Connection, table: str, dim: int, limit: int, rng: np.random.Generator) -> Vectors:
-    """Some stored vectors of the graph."""
-    from psycopg.sql import SQL
+def _score(found: list[str], length: int, idf: Mapping[str, float], lengths: Lengths) -> float:
+    counts = Counter(word for word in found if word in idf)
+    allowance = _K1 * (1 - _B + _B * length / lengths.mean)
+    return sum(idf[word] * count / (count + allowance) for word, count in counts.items())
 
-    draws = rng.integers(1, limit + 1, size=4 * _SAMPLE).tolist()
-    statement = SQL("SELECT vector FROM {} WHERE number = ANY(%s) ORDER BY number LIMIT %s")
-    cells = fetch(connection, statement.format(qualified(table)), [draws, _SAMPLE])
-    if len(cells) < _QUERIES:  # most numbers are of rows that were deleted
-        statement = SQL("SELECT vector FROM {} WHERE number <= %s ORDER BY number LIMIT %s")
-        cells = fetch(connection, statement.format(qualified(table)), [limit, _SAMPLE])
-    return vectors_of([row[0] for row in cells], dim)
+
+def _fetched(connection: Connection, table: str, header: Header, scored: list[_Candidate]) -> Passages:
+    statement = sql("SELECT {} FROM {} WHERE number = ANY(%s)", columns_sql(header.fields), qualified(table))
+    cells: list[Any] = fetch(connection, statement, [[each.number for each in scored]]) if scored else []
+    rows = rows_from(cells, header)
+    rows_by_key = {
+        (name, int(part)): n for n, (name, part) in enumerate(zip(rows.id, rows.part, strict=True))
+    }
+    order = [rows_by_key[each.id, each.part] for each in scored]
+    return passages_from(rows, order, np.array([each.score for each in scored], dtype=np.float32))
+
+
+def _quoted(word: str) -> str:
+    """As a tsquery of one word; words are letters, accents and digits, so nothing in them can mean anything else."""
+    return f"'{word}'"

@@ -15,11 +15,12 @@ import numpy as np
 from gemel.checkpoint.fingerprint import Fingerprint
 from gemel.checkpoint.folder import Checkpoint, read_checkpoint
 from gemel.checkpoint.sources import find_model, given_name
-from gemel.encoder.tokenizer import Windows, check_texts, warn_of_long
+from gemel.encoder.batches import distinct_rows
+from gemel.encoder.tokenizer import PreparedTexts, Windows, check_texts, warn_of_long
 from gemel.errors import GemelError, InputError
 from gemel.files.rows import Row, TextRows
 from gemel.integrations.ray.cluster import RayCluster
-from gemel.model import Model, PreparedTexts, load
+from gemel.model import Model, load
 from gemel.options import EncodeKeywords, EncodeOptions, Precision
 from gemel.terminal import Progress
 from gemel.types import AnyVectors, EncodeReport, Vectors
@@ -83,15 +84,14 @@ class ModelOnRay(Model):
         """`Model.encode_report` on the cluster, bit-exact."""
         settings = EncodeOptions.of(options, changes)
         started, checked = perf_counter(), check_texts(texts)
-        index: dict[str, int] = {}
-        rows = np.fromiter((index.setdefault(text, len(index)) for text in checked), np.int64, len(checked))
-        blocks = list(self.blocks(index))
+        distinct, rows = distinct_rows(checked)
+        blocks = list(self.blocks(distinct))
         if len(blocks) < 2:
             return super().encode_report(checked, settings)
-        progress = Progress(len(index), "texts", shown=settings.progress)
+        progress = Progress(len(distinct), "texts", shown=settings.progress)
         parts = []
         try:
-            for part in self.reports(iter(blocks), settings):
+            for part in self.on_workers(blocks, settings):
                 parts.append(part)
                 progress.add(len(part.tokens))
         except InputError:  # a bad text: the error must name its position among all texts
@@ -99,12 +99,12 @@ class ModelOnRay(Model):
         progress.close()
         report = join_reports(parts)
         if settings.on_long == "warn":
-            warn_of_long(report.tokens[rows], report.kept[rows], self._limit(settings))
+            warn_of_long(report.tokens[rows], report.kept[rows], self._preparer.limit(settings))
         return EncodeReport(
             vectors=report.vectors[rows],
             tokens=report.tokens[rows],
             kept=report.kept[rows],
-            duplicates=len(checked) - len(index),
+            duplicates=len(checked) - len(distinct),
             seconds=perf_counter() - started,
         )
 
@@ -113,13 +113,10 @@ class ModelOnRay(Model):
         blocks = list(self._blocks((windows, windows.kept) for windows in prepared.windows))
         if len(blocks) < 2:
             return super().run(prepared)
-        return np.concatenate(list(self._on_workers(map(tuple, blocks), prepared.options)))
+        return np.concatenate(list(self.on_workers(map(tuple, blocks), prepared.options)))
 
-    def reports(self, blocks: Iterator[list[str]], options: EncodeOptions) -> Iterator[EncodeReport]:
-        """One report per block, in order; `blocks` are read a little ahead."""
-        return self._on_workers(blocks, options)
-
-    def _on_workers(self, blocks: Iterator[Any], options: EncodeOptions) -> Iterator[Any]:
+    def on_workers(self, blocks: Iterable[Any], options: EncodeOptions) -> Iterator[Any]:
+        """One report per block of texts, or vectors per block of windows, in order; a few blocks are read ahead."""
         quiet = "truncate" if options.on_long == "warn" else options.on_long
         worker_options = replace(options, threads=self._cluster.threads, progress=False, on_long=quiet)
         pool = self._cluster.pool(EncodeWorker, self._source, key=self._source)
@@ -230,7 +227,7 @@ class RowPrefetcher(Iterator[Row]):
             return self._model.here(texts, self._options)
         if self._reports is None:
             blocks = self._model.blocks(self._record(chain(texts, self._read_ahead())))
-            self._reports = self._model.reports(blocks, self._options)
+            self._reports = self._model.on_workers(blocks, self._options)
         try:
             while sum(len(report.tokens) for report in self._ready) < len(texts):
                 self._ready.append(next(self._reports))

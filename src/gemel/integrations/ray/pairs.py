@@ -12,7 +12,7 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -22,7 +22,6 @@ from gemel.files.atomic import atomic_file
 from gemel.integrations.ray.cluster import RayCluster
 from gemel.terminal import Progress
 from gemel.types import Vectors
-from gemel.vectors.pair_folder import PairFolder
 from gemel.vectors.pair_scan import (
     Best,
     Collector,
@@ -34,7 +33,7 @@ from gemel.vectors.pair_scan import (
     joined,
     too_many,
 )
-from gemel.vectors.pairs import as_pairs, similar_pairs
+from gemel.vectors.pairs import PairFolder, as_pairs, similar_pairs
 from gemel.vectors.scan.compare import ScanResult, in_threads
 from gemel.vectors.scan.scanner import Scan, scan
 from gemel.vectors.search import Hits, search
@@ -77,26 +76,18 @@ def pairs_on_ray(  # noqa: PLR0913 - one question, and how to work on it
     if request.total == 0:
         return similar_pairs(left, k=k, min_score=min_score, other=right, metric=metric, out=out)
     if request.out is None:
-        return _compare(cluster, left, right, request, request.total, None)
+        return _compare(cluster, request, None)
     with PairFolder(request.out, request.plan) as folder:
-        if folder.finished:
-            return folder.result()
-        return _compare(cluster, left, right, request, request.total, folder)
+        return folder.result() if folder.finished else _compare(cluster, request, folder)
 
 
-def _compare(
-    cluster: RayCluster,
-    left: Vectors,
-    right: Vectors | None,
-    request: PairRequest,
-    total: int,
-    folder: PairFolder | None,
-) -> Pairs:
+def _compare(cluster: RayCluster, request: PairRequest, folder: PairFolder | None) -> Pairs:
+    left, right, total = request.left, request.right, request.total
     width, same = len(left if right is None else right), right is None
     side = tile_side(max(len(left), width), request.most_pairs if request.k is None else None)
     begin = 0 if folder is None else folder.next_row
     tiles = stripes(len(left), width, side, same=same, begin=begin)
-    collected: CollectedPairs = InMemory(request, width)
+    collected: InMemory | InFolder = InMemory(request, width)
     if folder is not None and request.out is not None:
         collected = InFolder(request, width, folder, TileStore(request.out), tiles)
     settings = {"metric": request.metric, "int8": request.prune, "threads": request.threads}
@@ -252,23 +243,8 @@ class TileStore:
         self._folder.rmdir()
 
 
-class CollectedPairs(Protocol):
-    """The pairs of finished tiles, which are added in any order."""
-
-    def floor(self) -> float:
-        """The lowest score that is needed; it may rise."""
-
-    def load(self, tile: Tile) -> bool:
-        """Add the pairs of a tile that an earlier run finished; False if there is none."""
-
-    def add(self, tile: Tile, result: ScanResult) -> None: ...
-
-    def pairs(self, compared: int) -> Pairs:
-        """The result, after all tiles."""
-
-
 class InMemory:
-    """Pairs in memory; the result is ordered by score."""
+    """The pairs of finished tiles, which are added in any order, in memory; the result is ordered by score."""
 
     def __init__(self, request: PairRequest, width: int) -> None:
         def full() -> None:
@@ -282,15 +258,18 @@ class InMemory:
         )
 
     def floor(self) -> float:
+        """The lowest score that is needed; it may rise."""
         return self._into.floor()
 
     def load(self, tile: Tile) -> bool:
+        """Add the pairs of a tile that an earlier run finished; False if there is none."""
         return False
 
     def add(self, tile: Tile, result: ScanResult) -> None:
         self._into.add(result)
 
     def pairs(self, compared: int) -> Pairs:
+        """The result, after all tiles."""
         return as_pairs(in_order(self._into.result(), self._width), compared)
 
 
@@ -409,11 +388,8 @@ def search_on_ray(
     pool = cluster.pool(SearchWorker, cluster.put(documents), settings, key=object())
     line = Progress(len(rows), "queries", shown=progress)
     parts = []
-
-    def calls() -> Iterator[tuple[Any, ...]]:
-        yield from ((rows[begin : begin + group], k) for begin in range(0, len(rows), group))
-
-    for hits in pool.in_order(calls()):
+    calls = ((rows[begin : begin + group], k) for begin in range(0, len(rows), group))
+    for hits in pool.in_order(calls):
         parts.append(hits)
         line.add(len(hits))
     line.close()

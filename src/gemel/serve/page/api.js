@@ -14,7 +14,7 @@ const REASONS = {
   403: "The server does not allow this.",
   404: "The server has no such route.",
   413: "This is more than the server accepts at once.",
-  429: "The server has too much to do just now.",
+  429: "The server is overloaded.",
   503: "The server is not ready yet.",
   504: "The answer took too long.",
 };
@@ -45,7 +45,7 @@ async function send(path, body, signal) {
 
 /**
  * The answer of the server to GET, or to POST with a body. After a 401 the visitor is asked for a key;
- * with `quiet` it is an error as any other.
+ * with `quiet` it is an error like any other.
  */
 export async function call(path, { body, signal, quiet = false } = {}) {
   let answer = await send(path, body, signal);
@@ -63,7 +63,7 @@ export async function call(path, { body, signal, quiet = false } = {}) {
   return read;
 }
 
-/** One request at a time: a new one cancels the previous one. `latest` gives null for a cancelled one. */
+/** One request at a time: a new one cancels the previous one. `latest` gives null for a canceled one. */
 export function single() {
   let running = null;
   return {

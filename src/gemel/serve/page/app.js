@@ -31,7 +31,7 @@ startTabs(document.querySelector('[role="tablist"]'), {
 document.getElementById("key-button").addEventListener("click", async () => {
   if (await askForKey("Enter another key for this server.")) nameModel();
 });
-// A file dropped beside a box would make the browser leave the page.
+// A file dropped outside of a box would make the browser leave the page.
 for (const kind of ["dragover", "drop"]) {
   addEventListener(kind, (event) => {
     if (event.dataTransfer?.types.includes("Files")) event.preventDefault();

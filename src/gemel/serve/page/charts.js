@@ -6,7 +6,7 @@ const WIDTH = 240;
 const HEIGHT = 56;
 export const HISTORY = 60;
 
-/** [number, unit] twice, as "3 to 8 ms" or "8 ms". */
+/** Two values, each [number, unit], as "3 to 8 ms" or "8 ms". */
 function between(low, high) {
   if (low[0] === high[0] && low[1] === high[1]) return `${high[0]} ${high[1]}`;
   return low[1] === high[1] ? `${low[0]} to ${high[0]} ${high[1]}` : `${low[0]} ${low[1]} to ${high[0]} ${high[1]}`;

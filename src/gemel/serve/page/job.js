@@ -1,4 +1,4 @@
-// The form of Pairs and Clusters: one request at a time, which can be cancelled, and its result.
+// The form of Pairs and Clusters: one request at a time, which can be canceled, and its result.
 
 import { single } from "./api.js";
 import { busy, el, parts, setStatus } from "./dom.js";
@@ -61,7 +61,7 @@ export function startJob(panel, { path, ways, least, show }) {
   cancel.addEventListener("click", () => {
     requests.cancel();
     working(false);
-    setStatus(panel, "Cancelled.");
+    setStatus(panel, "Canceled.");
     submit.focus();
   });
   results.replaceChildren(el("p", { class: "empty" }, "Paste texts or drop a file. Examples show what the results look like."));

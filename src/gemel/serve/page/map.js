@@ -4,7 +4,7 @@ import { el } from "./dom.js";
 import { COLORS, colorClass, trace } from "./symbols.js";
 
 const EDGE = 18;
-const REACH = 26; // pixels around the pointer within which the nearest text is chosen
+const HIT_RADIUS = 26; // pixels around the pointer within which the nearest text is chosen
 
 /** points: [{x, y, label, text, title}]. Gives {node, highlight(label or null)}; `chosen(label)` on Enter or click. */
 export function textMap(points, chosen) {
@@ -79,7 +79,7 @@ function pixelOf([x, y], node) {
 
 function nearest(positions, node, event) {
   const frame = node.getBoundingClientRect();
-  let [best, closest] = [REACH ** 2, -1];
+  let [best, closest] = [HIT_RADIUS ** 2, -1];
   positions.forEach((position, index) => {
     const [x, y] = pixelOf(position, node);
     const far = (x - event.clientX + frame.left) ** 2 + (y - event.clientY + frame.top) ** 2;

@@ -11,36 +11,27 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, Field
-from starlette.requests import Request
 from starlette.responses import Response
 
 from gemel.cross_model import CrossModel
 from gemel.options import CrossOptions
 from gemel.serve.batcher import EmbedOptions
 from gemel.serve.errors import OpenAIError, PlainError
-from gemel.serve.protocols.requests import (
-    FailFast,
-    ForeignRequest,
-    Texts,
-    client_of,
-    example,
-    json_response,
-)
 from gemel.serve.protocols.texts import (
-    check_reranker,
+    check_model,
     check_tokens,
     embed_query_and_documents,
     first_tokens,
     is_long,
     unit_norm,
 )
-from gemel.serve.routes import JsonRoute, Routes
-from gemel.serve.services import Services
+from gemel.serve.routes import FailFast, ForeignRequest, Routes, Texts, example, json_response
+from gemel.serve.services import Call
 from gemel.types import Vectors
 
 DOCUMENT_TOKENS = 4096  # Cohere's default
@@ -62,9 +53,9 @@ class RerankRequest(ForeignRequest):
     model: str = Field(description="The cross-encoder or the model that is loaded")
     query: str
     documents: Texts
-    top_n: int | None = Field(None, ge=1, description="How many come back; default all")
+    top_n: int | None = Field(None, ge=1, description="How many are returned; default all")
     max_tokens_per_doc: int | None = Field(
-        DOCUMENT_TOKENS, ge=1, description="Of a document that is longer, the beginning counts"
+        DOCUMENT_TOKENS, ge=1, description="Longer documents are truncated"
     )
 
 
@@ -80,7 +71,7 @@ class OlderRerankRequest(ForeignRequest):
     model: str | None = Field(None, description="The cross-encoder or the model that is loaded")
     query: str
     documents: Annotated[list[str | TextDocument], FailFast()]
-    top_n: int | None = Field(None, ge=1, description="How many come back; default all")
+    top_n: int | None = Field(None, ge=1, description="How many are returned; default all")
     return_documents: bool | None = False
 
 
@@ -110,52 +101,45 @@ class OlderRerankAnswer(RerankAnswer):
     model: str
 
 
-def routes(services: Services) -> list[JsonRoute]:
-    """Both forms; they differ in how an error is written."""
-    v2, v1 = Routes("Cohere", error=PlainError), Routes("Cohere", error=OpenAIError)
-
-    @v2.post("/v2/rerank", RerankAnswer)
-    async def rerank(request: Request, body: RerankRequest) -> Response:
-        """Documents by how well they answer a query."""
-        check_reranker(services, body.model)
-        documents = await _truncate(
-            services, request, body.documents, body.max_tokens_per_doc or DOCUMENT_TOKENS
-        )
-        results = await _rank(services, request, body.query, documents, body.top_n)
-        return json_response({"id": str(uuid.uuid4()), "results": results, "meta": _meta("2")})
-
-    @v1.post("/v1/rerank", OlderRerankAnswer)
-    async def older(request: Request, body: OlderRerankRequest) -> Response:
-        """Documents by how well they answer a query, in the form that Jina and others share."""
-        check_reranker(services, body.model)
-        documents = [each if isinstance(each, str) else each.text for each in body.documents]
-        results = await _rank(services, request, body.query, documents, body.top_n)
-        if body.return_documents:
-            results = [{**row, "document": {"text": documents[row["index"]]}} for row in results]
-        name = services.cross_name or services.model_name
-        return json_response({"id": str(uuid.uuid4()), "model": name, "results": results, "meta": _meta("1")})
-
-    return [*v2, *v1]
+ROUTES = Routes("Cohere", error=PlainError)
 
 
-async def _rank(
-    services: Services, request: Request, query: str, documents: list[str], top: int | None
-) -> list[dict[str, Any]]:
-    services.limits.check_texts([query], "query")
-    services.limits.check_texts(documents, "documents")
-    scores = await score(services, query, documents, EmbedOptions(client=client_of(request)))
+@ROUTES.add("POST", "/v2/rerank", RerankAnswer)
+async def rerank(call: Call, body: RerankRequest) -> Response:
+    """Documents by how well they answer a query."""
+    check_model(call, body.model, reranks=True)
+    documents = await _truncate(call, body.documents, body.max_tokens_per_doc or DOCUMENT_TOKENS)
+    results = await _rank(call, body.query, documents, body.top_n)
+    return json_response({"id": str(uuid.uuid4()), "results": results, "meta": _meta("2")})
+
+
+@ROUTES.add("POST", "/v1/rerank", OlderRerankAnswer, error=OpenAIError)
+async def older(call: Call, body: OlderRerankRequest) -> Response:
+    """Documents by how well they answer a query, in the form that Jina and others share."""
+    if body.model is not None:
+        check_model(call, body.model, reranks=True)
+    documents = [each if isinstance(each, str) else each.text for each in body.documents]
+    results = await _rank(call, body.query, documents, body.top_n)
+    if body.return_documents:
+        results = [{**row, "document": {"text": documents[row["index"]]}} for row in results]
+    name = call.services.cross_name or call.model_name
+    return json_response({"id": str(uuid.uuid4()), "model": name, "results": results, "meta": _meta("1")})
+
+
+async def _rank(call: Call, query: str, documents: list[str], top: int | None) -> list[dict[str, Any]]:
+    call.limits.check_texts([query], "query")
+    call.limits.check_texts(documents, "documents")
+    scores = await score(call, query, documents, EmbedOptions())
     return [{"index": int(at), "relevance_score": float(scores.relevance[at])} for at in scores.best(top)]
 
 
-async def _truncate(services: Services, request: Request, documents: list[str], most: int) -> list[str]:
-    """At most `most` tokens of each document; a token has at least one character."""
-    services.limits.check_texts(documents, "documents")
-    if all(len(document) <= most for document in documents):
+async def _truncate(call: Call, documents: list[str], most: int) -> list[str]:
+    """At most `most` tokens of each document."""
+    call.limits.check_texts(documents, "documents")
+    if all(len(document) <= most for document in documents):  # a token has at least one character
         return documents
-    return await services.work(
-        lambda: [first_tokens(services.model, each, most) for each in documents],
-        client=client_of(request),
-        long=is_long(documents),
+    return await call.work(
+        lambda: [first_tokens(call.model, each, most) for each in documents], long=is_long(documents)
     )
 
 
@@ -172,61 +156,57 @@ class RelevanceScores:
     """(n,) the cross-encoder's logit, or the cosine."""
     relevance: Vectors
     """(n,) the same from 0 to 1: the sigmoid of the logit, or (1 + cosine) / 2."""
-    by: Literal["cross", "cosine"]
 
     def best(self, k: int | None = None) -> NDArray[np.int64]:
         """Positions, best first; ties go to the earlier one."""
         return np.argsort(-self.raw, kind="stable")[:k]
 
 
-def reranker(services: Services) -> CrossModel | None:
+def reranker(call: Call) -> CrossModel | None:
     """The cross-encoder, if it gives one score; one with several classes cannot rank."""
-    cross = services.cross
+    cross = call.services.cross
     return cross if cross is not None and len(cross.labels) == 1 else None
 
 
-async def score(
-    services: Services, query: str, documents: Sequence[str], options: EmbedOptions
-) -> RelevanceScores:
+async def score(call: Call, query: str, documents: Sequence[str], options: EmbedOptions) -> RelevanceScores:
     """Scores of documents. `options.truncate` False refuses texts that are longer than the model reads."""
-    cross = reranker(services)
+    cross = reranker(call)
     if cross is not None:
-        raw = (await logits_of(services, cross, [query] * len(documents), documents, options, once=[query]))[
-            :, 0
-        ]
-        return RelevanceScores(
-            raw, np.asarray(1 / (1 + np.exp(-raw.clip(-80, 80))), dtype=np.float32), "cross"
-        )
-    normalized = replace(options, normalize=unit_norm(services.model))
-    of_query, of_documents = await embed_query_and_documents(services, query, documents, normalized)
+        repeated = [query] * len(documents)
+        logits = await logits_of(call, cross, repeated, documents, truncate=options.truncate, once=[query])
+        return RelevanceScores(logits[:, 0], sigmoid(logits[:, 0]))
+    normalized = replace(options, normalize=unit_norm(call.model))
+    of_query, of_documents = await embed_query_and_documents(call, query, documents, normalized)
     raw = np.clip(of_documents.vectors @ of_query.vectors[0], -1, 1)
-    return RelevanceScores(raw, (1 + raw) / 2, "cosine")
+    return RelevanceScores(raw, (1 + raw) / 2)
+
+
+def sigmoid(logits: Vectors) -> Vectors:
+    """From 0 to 1, in float32."""
+    return np.asarray(1 / (1 + np.exp(-logits.clip(-80, 80))), dtype=np.float32)
 
 
 async def logits_of(
-    services: Services,
+    call: Call,
     cross: CrossModel,
     left: Sequence[str],
     right: Sequence[str],
-    options: EmbedOptions,
     *,
+    truncate: bool,
     once: Sequence[str] | None = None,
 ) -> Vectors:
     """(n, labels) of pairs, in chunks that take turns with the work of other clients and end with the request.
 
     `once`: the texts of `left` that count towards the limit of tokens, where it repeats one text.
     """
-    cross_options = CrossOptions(on_long="truncate" if options.truncate else "error")
+    options = CrossOptions(on_long="truncate" if truncate else "error")
     counted = [*(left if once is None else once), *right]
 
     def chunk(start: int) -> Vectors:
-        return cross.logits(left[start : start + CHUNK], right[start : start + CHUNK], cross_options)
+        return cross.logits(left[start : start + CHUNK], right[start : start + CHUNK], options)
 
     long = len(right) > CHUNK or is_long(counted)
-    with services.reserve(options.client) if long else nullcontext():
-        await services.work(lambda: check_tokens(services, counted), client=options.client, long=long)
-        parts = [
-            await services.work(partial(chunk, start), client=options.client, long=long)
-            for start in range(0, len(right), CHUNK)
-        ]
+    with call.reserve() if long else nullcontext():
+        await call.work(lambda: check_tokens(call, counted), long=long)
+        parts = [await call.work(partial(chunk, start), long=long) for start in range(0, len(right), CHUNK)]
     return np.concatenate(parts)

@@ -12,18 +12,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from pydantic import BaseModel, Field
-from starlette.requests import Request
 from starlette.responses import Response
 
+from gemel.cross_model import CrossModel
 from gemel.errors import InputError
 from gemel.serve.batcher import EmbedOptions
 from gemel.serve.errors import PlainError, RouteError
-from gemel.serve.limits import TooLarge
-from gemel.serve.protocols.cohere import logits_of
-from gemel.serve.protocols.requests import OwnRequest, Texts, client_of, example, json_response
+from gemel.serve.options import TooLarge
+from gemel.serve.protocols.cohere import logits_of, sigmoid
 from gemel.serve.protocols.texts import check_tokens, embed_many
-from gemel.serve.routes import Routes
-from gemel.serve.services import Services
+from gemel.serve.routes import OwnRequest, Routes, Texts, example, json_response
+from gemel.serve.services import Call
 from gemel.types import Vectors
 
 if TYPE_CHECKING:
@@ -42,7 +41,7 @@ class ExplainRequest(OwnRequest):
 
 
 class ExplainAnswer(BaseModel):
-    """The cells of either table sum to the score; a negative one speaks against."""
+    """The cells of either table sum to the score; a negative cell lowers it."""
 
     left: str
     right: str
@@ -71,45 +70,40 @@ class RelationAnswer(BaseModel):
     probabilities: list[list[float]] = Field(description="A row for each pair, in the order of labels")
 
 
-def routes(services: Services) -> Routes:
-    """POST /explain and /relation."""
-    route = Routes("Explain", error=PlainError)
-
-    @route.post("/explain", ExplainAnswer)
-    async def explain_route(request: Request, body: ExplainRequest) -> Response:
-        """Why two texts score as they do. Texts are cut as in encoding."""
-        for name in ("left", "right"):
-            services.limits.check_texts([getattr(body, name)], name)
-        result = await services.work(lambda: _explain(services, body), client=client_of(request))
-        return json_response(result.to_json())
-
-    @route.post("/relation", RelationAnswer)
-    async def relation(request: Request, body: RelationRequest) -> Response:
-        """Probabilities of labels such as entailment. 404 where nothing that is loaded tells labels apart."""
-        if find_classes(services) is None:
-            raise _no_labels(services)
-        if len(body.left) != len(body.right):
-            raise InputError(
-                f"left has {len(body.left)} texts but right has {len(body.right)}; they are compared one to one"
-            )
-        for name, texts in (("left", body.left), ("right", body.right)):
-            services.limits.check_texts(texts, name)
-        result = await classes(services, body.left, body.right, EmbedOptions(client=client_of(request)))
-        return json_response({"labels": result.labels, "probabilities": result.probabilities})
-
-    return route
+ROUTES = Routes("Explain", error=PlainError)
 
 
-def _explain(services: Services, body: ExplainRequest) -> Explanation:
+@ROUTES.add("POST", "/explain", ExplainAnswer)
+async def explain_route(call: Call, body: ExplainRequest) -> Response:
+    """Why two texts score as they do. Texts are truncated as in encoding."""
+    for name in ("left", "right"):
+        call.limits.check_texts([getattr(body, name)], name)
+    return json_response((await call.work(lambda: _explain(call, body))).to_json())
+
+
+@ROUTES.add("POST", "/relation", RelationAnswer)
+async def relation(call: Call, body: RelationRequest) -> Response:
+    """Probabilities of labels such as entailment. 404 if neither the model nor the cross-encoder has labels."""
+    if class_labels(call) is None:
+        raise no_labels(call)
+    if len(body.left) != len(body.right):
+        raise InputError(
+            f"left has {len(body.left)} texts but right has {len(body.right)}; they are compared one to one"
+        )
+    call.limits.check_texts(body.left, "left")
+    call.limits.check_texts(body.right, "right")
+    result = await classify(call, body.left, body.right)
+    return json_response({"labels": result.labels, "probabilities": result.probabilities})
+
+
+def _explain(call: Call, body: ExplainRequest) -> Explanation:
     """Runs on a worker thread."""
     from gemel.texts.explanation import explain  # imported late: a server starts sooner without it
 
-    model = services.model
-    check_tokens(services, [body.left, body.right])
+    model, texts = call.model, [body.left, body.right]
+    check_tokens(call, texts)
     if model.max_length is None or model.max_length > MOST_TOKENS:
-        for name, content in zip(
-            ("left", "right"), model.tokenizer.content([body.left, body.right]), strict=True
-        ):
+        for name, content in zip(("left", "right"), model.tokenizer.content(texts), strict=True):
             if len(content) > MOST_TOKENS:
                 raise TooLarge(
                     f"{name} has {len(content):,} tokens; an explanation takes at most {MOST_TOKENS}"
@@ -117,16 +111,11 @@ def _explain(services: Services, body: ExplainRequest) -> Explanation:
     return explain(model, body.left, body.right, on_long="truncate")
 
 
-def check_head(services: Services) -> None:
-    """Refuse (404) where the model has no classification head."""
-    if services.model.labels is None:
-        raise _no_labels(services)
-
-
-def _no_labels(services: Services) -> RouteError:
+def no_labels(call: Call) -> RouteError:
+    """404: nothing that is loaded classifies pairs."""
     return RouteError(
         404,
-        f"{services.model_name} has no classification head. Serve a model trained with --objective classification, "
+        f"{call.model_name} has no classification head. Serve a model trained with --objective classification, "
         "or a cross-encoder with classes",
         code="no_relation",
     )
@@ -143,41 +132,30 @@ class PairClasses:
     """(n, labels) logits of a cross-encoder, or the logarithms of the probabilities."""
 
 
-@dataclass(frozen=True)
-class Classifier:
-    """What classifies pairs: the cross-encoder, or the model's classification head."""
-
-    labels: tuple[str, ...]
-    cross: bool
+def _classifier(call: Call) -> CrossModel | None:
+    """The cross-encoder, if it has several classes."""
+    cross = call.services.cross
+    return cross if cross is not None and len(cross.labels) > 1 else None
 
 
-def find_classes(services: Services) -> Classifier | None:
-    """What can classify pairs here; None: nothing that is loaded."""
-    if services.cross is not None and len(services.cross.labels) > 1:
-        return Classifier(services.cross.labels, True)
-    return None if services.model.labels is None else Classifier(services.model.labels, False)
+def class_labels(call: Call) -> tuple[str, ...] | None:
+    """The classes of the cross-encoder, else those of the model's classification head; None: neither has any."""
+    cross = _classifier(call)
+    return call.model.labels if cross is None else cross.labels
 
 
-async def classes(
-    services: Services, left: Sequence[str], right: Sequence[str], options: EmbedOptions
+async def classify(
+    call: Call, left: Sequence[str], right: Sequence[str], *, truncate: bool = True
 ) -> PairClasses:
-    """The classes of pairs left[i], right[i]. Only where `find_classes` gives something."""
-    classifier = find_classes(services)
-    assert classifier is not None, "call find_classes first"
-    cross = services.cross
-    if classifier.cross and cross is not None:
-        raw = await logits_of(services, cross, left, right, options)
+    """The classes of pairs left[i], right[i]. Only where there are `class_labels`."""
+    labels, cross = class_labels(call) or (), _classifier(call)
+    if cross is not None:
+        raw = await logits_of(call, cross, left, right, truncate=truncate)
         if cross.checkpoint.activation == "sigmoid":
-            return PairClasses(
-                classifier.labels, np.asarray(1 / (1 + np.exp(-raw.clip(-80, 80))), np.float32), raw
-            )
+            return PairClasses(labels, sigmoid(raw), raw)
         powers = np.exp(raw - raw.max(axis=1, keepdims=True))
-        return PairClasses(classifier.labels, powers / powers.sum(axis=1, keepdims=True), raw)
+        return PairClasses(labels, powers / powers.sum(axis=1, keepdims=True), raw)
     # The head was trained on the vectors of default options.
-    vectors = (
-        await embed_many(
-            services, [*left, *right], EmbedOptions(client=options.client, truncate=options.truncate)
-        )
-    ).vectors
-    probabilities = services.model.relation_of(vectors[: len(left)], vectors[len(left) :])
-    return PairClasses(classifier.labels, probabilities, np.log(np.maximum(probabilities, np.float32(1e-30))))
+    vectors = (await embed_many(call, [*left, *right], EmbedOptions(truncate=truncate))).vectors
+    probabilities = call.model.relation_of(vectors[: len(left)], vectors[len(left) :])
+    return PairClasses(labels, probabilities, np.log(np.maximum(probabilities, np.float32(1e-30))))

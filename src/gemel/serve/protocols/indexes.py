@@ -10,24 +10,11 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BaseModel, Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
-from starlette.requests import Request
 from starlette.responses import Response
 
 from gemel.index.index import Index
 from gemel.index.ingest import WriteResult
-from gemel.serve.batcher import EmbedOptions
-from gemel.serve.errors import PlainError
-from gemel.serve.protocols.pairs import Calibrations
-from gemel.serve.protocols.requests import (
-    QUOTED_CHARACTERS,
-    FailFast,
-    OwnRequest,
-    Texts,
-    check_may_write,
-    client_of,
-    example,
-    json_response,
-)
+from gemel.serve.errors import PlainError, RouteError
 from gemel.serve.protocols.search import (
     WHERE,
     IndexQuestion,
@@ -38,103 +25,16 @@ from gemel.serve.protocols.search import (
     search_index,
 )
 from gemel.serve.protocols.texts import check_tokens, check_where
-from gemel.serve.routes import Routes
-from gemel.serve.services import Services
-
-
-def routes(services: Services, calibrations: Calibrations) -> Routes:
-    """The routes below /indexes."""
-    route = Routes("Indexes", prefix="/indexes", error=PlainError)
-
-    @route.get("", IndexList)
-    async def indexes(request: Request) -> Response:
-        """The open indexes."""
-        rows = await services.work(
-            lambda: [_row(name, index) for name, index in services.indexes.items()], client=client_of(request)
-        )
-        return json_response({"indexes": rows})
-
-    @route.get("/{name}", IndexDetails)
-    async def index(request: Request, name: str) -> Response:
-        """One index and how it is laid out."""
-        return json_response(
-            await on_index(services, name, lambda index: _details(name, index), client_of(request))
-        )
-
-    @route.post("/{name}/search", SearchAnswer)
-    async def search(request: Request, body: IndexQuestion, name: str) -> Response:
-        """The nearest documents of an index, each with its best passage."""
-        services.limits.check_texts([body.query], "query")
-        return await search_index(services, calibrations, name, body, EmbedOptions(client=client_of(request)))
-
-    _add_documents(route, services)
-    return route
-
-
-def _add_documents(route: Routes, services: Services) -> None:
-    def exists(request: Request) -> None:
-        index_of(services, request.path_params["name"])
-
-    def writable(request: Request) -> None:
-        check_may_write(request)
-        exists(request)
-
-    @route.post("/{name}/documents", WrittenAnswer, guard=writable)
-    async def add(request: Request, body: AddRequest, name: str) -> Response:
-        """Add documents, or replace those of the same ids. Unchanged texts are not encoded again."""
-        texts = [document.text for document in body.documents]
-        services.limits.check_texts(texts, "documents")
-        ids = [document.id for document in body.documents if document.id is not None] or None
-        fields = [document.fields or {} for document in body.documents]
-        given = fields if any(fields) else None
-
-        def write(index: Index) -> WriteResult:
-            check_tokens(services, texts)
-            return index.add(texts, ids=ids, fields=given, existing=body.existing)
-
-        client = client_of(request)
-        with services.reserve(client):
-            return json_response(asdict(await on_index(services, name, write, client, long=True)))
-
-    @route.delete("/{name}/documents", DeletedAnswer, guard=writable)
-    async def delete(request: Request, body: DeleteRequest, name: str) -> Response:
-        """Delete documents by ids or by a condition."""
-        check_where(body.where)
-        if body.ids:
-            services.limits.check_texts(body.ids, "ids", services.limits.pair_texts)
-        client = client_of(request)
-        with services.reserve(client):
-            deleted = await on_index(
-                services, name, lambda index: index.delete(body.ids, where=body.where), client, long=True
-            )
-        return json_response({"deleted": deleted})
-
-    @route.post("/{name}/get", DocumentsAnswer, guard=exists)
-    async def get(request: Request, body: GetRequest, name: str) -> Response:
-        """Documents by their ids."""
-        services.limits.check_texts(body.ids, "ids")
-        documents = await on_index(services, name, lambda index: index.get(body.ids), client_of(request))
-        return json_response({"documents": [asdict(document) for document in documents]})
-
-
-def _row(name: str, index: Index) -> dict[str, Any]:
-    stats = index.stats()
-    return {
-        "name": name,
-        "documents": stats.documents,
-        "passages": stats.passages,
-        "model": stats.model,
-        "dim": stats.dim,
-        "fields": dict(stats.fields),
-    }
-
-
-def _details(name: str, index: Index) -> dict[str, Any]:
-    """Without its location, which only the operator may see."""
-    stats = index.stats()
-    shown = ("bytes", "layout", "unindexed", "recall", "passage_tokens", "version")
-    return {**_row(name, index), **{key: getattr(stats, key) for key in shown}}
-
+from gemel.serve.routes import (
+    QUOTED_CHARACTERS,
+    FailFast,
+    OwnRequest,
+    Routes,
+    Texts,
+    example,
+    json_response,
+)
+from gemel.serve.services import Call
 
 Value: TypeAlias = str | int | float | bool | list[str | int | float | bool] | None
 
@@ -217,7 +117,7 @@ class GetRequest(OwnRequest):
 
 
 class IndexRow(BaseModel):
-    """An index in short."""
+    """Summary of an index."""
 
     name: str
     documents: int
@@ -264,6 +164,95 @@ class StoredDocument(BaseModel):
 
 
 class DocumentsAnswer(BaseModel):
-    """In the order asked; ids that are not there are left out."""
+    """In the order of the requested ids; ids that do not exist are left out."""
 
     documents: list[StoredDocument]
+
+
+ROUTES = Routes("Indexes", prefix="/indexes", error=PlainError)
+
+
+@ROUTES.add("GET", "", IndexList)
+async def indexes(call: Call) -> Response:
+    """The open indexes."""
+    opened = call.services.indexes.items()
+    rows = await call.work(lambda: [_row(name, index) for name, index in opened])
+    return json_response({"indexes": rows})
+
+
+@ROUTES.add("GET", "/{name}", IndexDetails)
+async def index(call: Call, name: str) -> Response:
+    """One index and how it is laid out."""
+    return json_response(await on_index(call, name, lambda index: _details(name, index)))
+
+
+@ROUTES.add("POST", "/{name}/search", SearchAnswer)
+async def search(call: Call, body: IndexQuestion, name: str) -> Response:
+    """The nearest documents of an index, each with its best passage."""
+    call.limits.check_texts([body.query], "query")
+    return await search_index(call, name, body)
+
+
+def _writable(call: Call, name: str) -> None:
+    """The guard of every route that changes something."""
+    if call.read_only:
+        raise RouteError(
+            403, "this API key is read-only: it may search, not change an index", code="read_only_key"
+        )
+    index_of(call, name)
+
+
+@ROUTES.add("POST", "/{name}/documents", WrittenAnswer, guard=_writable)
+async def add(call: Call, body: AddRequest, name: str) -> Response:
+    """Add documents, or replace those of the same ids. Unchanged texts are not encoded again."""
+    texts = [document.text for document in body.documents]
+    call.limits.check_texts(texts, "documents")
+    ids = [document.id for document in body.documents if document.id is not None] or None
+    fields = [document.fields or {} for document in body.documents]
+
+    def write(index: Index) -> WriteResult:
+        check_tokens(call, texts)
+        return index.add(texts, ids=ids, fields=fields if any(fields) else None, existing=body.existing)
+
+    with call.reserve():
+        return json_response(asdict(await on_index(call, name, write, long=True)))
+
+
+@ROUTES.add("DELETE", "/{name}/documents", DeletedAnswer, guard=_writable)
+async def delete(call: Call, body: DeleteRequest, name: str) -> Response:
+    """Delete documents by ids or by a condition."""
+    check_where(body.where)
+    if body.ids:
+        call.limits.check_texts(body.ids, "ids", call.limits.pair_texts)
+    with call.reserve():
+        deleted = await on_index(
+            call, name, lambda index: index.delete(body.ids, where=body.where), long=True
+        )
+    return json_response({"deleted": deleted})
+
+
+@ROUTES.add("POST", "/{name}/get", DocumentsAnswer, guard=index_of)
+async def get(call: Call, body: GetRequest, name: str) -> Response:
+    """Documents by their ids."""
+    call.limits.check_texts(body.ids, "ids")
+    documents = await on_index(call, name, lambda index: index.get(body.ids))
+    return json_response({"documents": [asdict(document) for document in documents]})
+
+
+def _row(name: str, index: Index) -> dict[str, Any]:
+    stats = index.stats()
+    return {
+        "name": name,
+        "documents": stats.documents,
+        "passages": stats.passages,
+        "model": stats.model,
+        "dim": stats.dim,
+        "fields": dict(stats.fields),
+    }
+
+
+def _details(name: str, index: Index) -> dict[str, Any]:
+    """Without its location, which only the operator may see."""
+    stats = index.stats()
+    shown = ("bytes", "layout", "unindexed", "recall", "passage_tokens", "version")
+    return {**_row(name, index), **{key: getattr(stats, key) for key in shown}}

@@ -7,38 +7,27 @@ the tokenizer would not make of that text are refused, so ids of another tokeniz
 from __future__ import annotations
 
 import base64
-import time
 from typing import Any, Literal
 
 import numpy as np
 from pydantic import BaseModel, Field
-from starlette.requests import Request
 from starlette.responses import Response
 
-from gemel.errors import InputError
 from gemel.serve.batcher import EmbedOptions
 from gemel.serve.errors import OpenAIError
-from gemel.serve.protocols.requests import (
+from gemel.serve.protocols.texts import check_dimensions, check_model, input_texts, loaded_models, unit_norm
+from gemel.serve.routes import (
     ForeignRequest,
+    Routes,
     Texts,
     TokenIds,
     TokenLists,
-    client_of,
     dumps,
     example,
     json_list_response,
     json_response,
 )
-from gemel.serve.protocols.texts import (
-    check_dimensions,
-    check_model,
-    decode_exact_ids,
-    is_long_ids,
-    loaded_models,
-    unit_norm,
-)
-from gemel.serve.routes import Routes
-from gemel.serve.services import Services
+from gemel.serve.services import Call
 from gemel.types import Vectors
 
 _TEXTS = ["A man is playing a guitar.", "Someone plays an instrument."]
@@ -52,14 +41,14 @@ class EmbeddingsRequest(ForeignRequest):
     input: str | Texts | TokenIds | TokenLists = Field(
         description="a string, a list of strings, a list of token ids of this model, or a list of such lists"
     )
-    model: str = Field(description="The name of the loaded model, as GET /v1/models says it")
+    model: str = Field(description="The name of the loaded model, as listed by GET /v1/models")
     dimensions: int | None = Field(None, ge=1, description="Keep only the first numbers of each vector")
     encoding_format: Literal["float", "base64"] | None = Field(
         None, description="base64: little-endian float32; default float"
     )
     user: str | None = Field(None, description="Not used")
     prompt_name: str | None = Field(
-        None, description="Ours: a prompt that the model brings, such as query or document"
+        None, description="Extension: the name of a prompt of the model, such as query or document"
     )
 
 
@@ -95,48 +84,19 @@ class ModelList(BaseModel):
     data: list[ModelEntry]
 
 
-def routes(services: Services) -> Routes:
-    """The routes of this protocol."""
-    route = Routes("OpenAI", prefix="/v1", error=OpenAIError)
-    started = int(time.time())
-
-    def entry(name: str) -> dict[str, Any]:
-        return {"id": name, "object": "model", "created": started, "owned_by": "gemel"}
-
-    @route.post("/embeddings", EmbeddingsAnswer)
-    async def embeddings(request: Request, body: EmbeddingsRequest) -> Response:
-        """Vectors of texts."""
-        return await _embeddings(services, request, body)
-
-    @route.get("/models", ModelList)
-    async def models(request: Request) -> Response:
-        """What is loaded."""
-        return json_response({"object": "list", "data": [entry(name) for name in loaded_models(services)]})
-
-    @route.get("/models/{name:path}", ModelEntry)
-    async def model(request: Request, name: str) -> Response:
-        """One of the loaded models."""
-        if name == services.cross_name:
-            return json_response(entry(name))
-        check_model(services, name)
-        return json_response(entry(services.model_name))
-
-    return route
+ROUTES = Routes("OpenAI", prefix="/v1", error=OpenAIError)
 
 
-async def _embeddings(services: Services, request: Request, body: EmbeddingsRequest) -> Response:
-    check_model(services, body.model)
-    check_dimensions(services, body.dimensions)
-    texts = await input_texts(services, request, body.input)
-    options = EmbedOptions(
-        client=client_of(request),
-        prompt_name=body.prompt_name,
-        normalize=unit_norm(services.model),
-        dim=body.dimensions,
-    )
-    result = await services.embed(texts, options)
+@ROUTES.add("POST", "/embeddings", EmbeddingsAnswer)
+async def embeddings(call: Call, body: EmbeddingsRequest) -> Response:
+    """Vectors of texts."""
+    check_model(call, body.model)
+    check_dimensions(call, body.dimensions)
+    texts = await input_texts(call, body.input)
+    options = EmbedOptions(prompt_name=body.prompt_name, normalize=unit_norm(call.model), dim=body.dimensions)
+    result = await call.embed(texts, options)
     usage = {"prompt_tokens": result.total_tokens, "total_tokens": result.total_tokens}
-    rest = dumps({"model": services.model_name, "usage": usage})
+    rest = dumps({"model": call.model_name, "usage": usage})
     packed = body.encoding_format == "base64"
     return json_list_response(
         len(result.vectors),
@@ -147,36 +107,32 @@ async def _embeddings(services: Services, request: Request, body: EmbeddingsRequ
     )
 
 
-async def input_texts(
-    services: Services, request: Request, given: str | Texts | TokenIds | TokenLists, name: str = "input"
-) -> list[str]:
-    """The texts of an `input` in any of its four forms; `name` is its field, for errors."""
-    if isinstance(given, str):
-        texts = [given]
-    elif not given:
-        raise InputError(f"{name} is empty: give at least one text")
-    else:
-        every: list[Any] = given  # all of one type: the model has checked it
-        if isinstance(every[0], str):
-            texts = every
-        else:
-            lists = every if isinstance(every[0], list) else [every]
-            texts = await services.work(
-                lambda: decode_exact_ids(services, lists, name),
-                client=client_of(request),
-                long=is_long_ids(lists),
-            )
-    services.limits.check_texts(texts, name)
-    return texts
+@ROUTES.add("GET", "/models", ModelList)
+async def models(call: Call) -> Response:
+    """What is loaded."""
+    return json_response({"object": "list", "data": [_model(call, name) for name in loaded_models(call)]})
+
+
+@ROUTES.add("GET", "/models/{name:path}", ModelEntry)
+async def model(call: Call, name: str) -> Response:
+    """One of the loaded models."""
+    if name == call.services.cross_name:
+        return json_response(_model(call, name))
+    check_model(call, name)
+    return json_response(_model(call, call.model_name))
+
+
+def _model(call: Call, name: str) -> dict[str, Any]:
+    return {"id": name, "object": "model", "created": call.services.started, "owned_by": "gemel"}
 
 
 def _data(vectors: Vectors, packed: bool, first: int) -> list[dict[str, Any]]:
-    if packed:
-        rows = np.ascontiguousarray(vectors, dtype="<f4")
-        return [_entry(at, base64.b64encode(row).decode("ascii")) for at, row in enumerate(rows, first)]
-    rows = np.ascontiguousarray(vectors)
-    return [_entry(at, row) for at, row in enumerate(rows, first)]
-
-
-def _entry(at: int, embedding: Any) -> dict[str, Any]:  # noqa: ANN401 - an array or a string
-    return {"object": "embedding", "index": at, "embedding": embedding}
+    rows = np.ascontiguousarray(vectors, dtype="<f4" if packed else None)
+    return [
+        {
+            "object": "embedding",
+            "index": at,
+            "embedding": base64.b64encode(row).decode("ascii") if packed else row,
+        }
+        for at, row in enumerate(rows, first)
+    ]

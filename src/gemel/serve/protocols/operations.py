@@ -1,25 +1,36 @@
-"""Routes for operators: /health, /health/live, /health/ready, and /metrics for Prometheus."""
+"""Routes for operators (/status, /health and its parts, /metrics for Prometheus), and the web page.
+
+The page at `/` consists of a few files that are read at the start, with a policy that lets the browser run nothing
+else. A name in a request is looked up among these files; it never becomes a path.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
+from importlib.resources import files
 from itertools import accumulate
 from time import perf_counter
+from typing import Any
 
-import orjson
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from pydantic import RootModel
 from starlette.requests import Request
 from starlette.responses import Response
 
-from gemel.serve.counters import Histogram
-from gemel.serve.limits import memory_bytes
-from gemel.serve.routes import Routes
-from gemel.serve.services import Services
+from gemel.serve.errors import PlainError
+from gemel.serve.routes import NamedRoute, Routes, json_response
+from gemel.serve.services import Call, Services
+from gemel.serve.telemetry import Histogram, memory_bytes
 
 PROBE_SECONDS = 5.0  # a forward pass of one short text that takes longer counts as failed
+
+
+class Status(RootModel[dict[str, Any]]):
+    """Throughput, latency by stage, queue, batches, cache, memory, uptime."""
 
 
 def routes(services: Services, health: Health) -> Routes:
@@ -28,20 +39,25 @@ def routes(services: Services, health: Health) -> Routes:
     registry = CollectorRegistry()
     registry.register(ServerCollector(services))
 
-    @route.get("/health/live", summary="The process answers")
-    async def live(request: Request) -> Response:
-        return Response(b'{"live":true}', media_type="application/json")
+    @route.add("GET", "/status", Status, tag="Server", error=PlainError)
+    async def status(call: Call) -> Response:
+        """Live statistics."""
+        return json_response(services.status())
 
-    @route.get("/health/ready", summary="The model computes", responses={"503": "Not now"})
-    async def ready(request: Request) -> Response:
+    @route.add("GET", "/health/live", summary="The process answers")
+    async def live(call: Call) -> Response:
+        return json_response({"live": True})
+
+    @route.add("GET", "/health/ready", summary="The model computes", responses={"503": "Not now"})
+    async def ready(call: Call) -> Response:
         return _answer(await health.ready())
 
-    @route.get("/health", summary="The model computes", responses={"503": "Not now"})
-    async def plain(request: Request) -> Response:
+    @route.add("GET", "/health", summary="The model computes", responses={"503": "Not now"})
+    async def plain(call: Call) -> Response:
         return _answer(await health.ready())
 
-    @route.get("/metrics", summary="Figures for Prometheus", media_type=None)
-    async def figures(request: Request) -> Response:
+    @route.add("GET", "/metrics", summary="Figures for Prometheus", media_type=None)
+    async def figures(call: Call) -> Response:
         page = generate_latest(registry)
         return Response(page, media_type="text/plain; version=0.0.4; charset=utf-8")
 
@@ -49,8 +65,7 @@ def routes(services: Services, health: Health) -> Routes:
 
 
 def _answer(state: Readiness) -> Response:
-    status = 200 if state.ready else 503
-    return Response(orjson.dumps(state), status, media_type="application/json")
+    return json_response(state, 200 if state.ready else 503)
 
 
 @dataclass(frozen=True)
@@ -115,16 +130,15 @@ class ServerCollector:
 
     def _counters(self) -> Iterator[Metric]:
         counters = self._services.counters
-        yield CounterMetricFamily("gemel_texts", "Texts that were answered.", counters.texts.total)
-        yield CounterMetricFamily("gemel_tokens", "Tokens that were computed.", counters.tokens.total)
-        yield CounterMetricFamily("gemel_cache_hits", "Texts answered from memory.", counters.cache_hits)
-        yield CounterMetricFamily("gemel_cache_misses", "Texts that were computed.", counters.cache_misses)
-        yield CounterMetricFamily(
-            "gemel_shared", "Texts already under way for another request.", counters.shared
-        )
-        yield CounterMetricFamily(
-            "gemel_failed_texts", "Texts that the engine failed at.", counters.failed_batches
-        )
+        for name, help, count in (
+            ("texts", "Texts that were answered.", counters.texts.total),
+            ("tokens", "Tokens that were computed.", counters.tokens.total),
+            ("cache_hits", "Texts answered from memory.", counters.cache_hits),
+            ("cache_misses", "Texts that were computed.", counters.cache_misses),
+            ("shared", "Texts already under way for another request.", counters.shared),
+            ("failed_texts", "Texts that the engine failed at.", counters.failed_batches),
+        ):
+            yield CounterMetricFamily(f"gemel_{name}", help, count)
         rejected = CounterMetricFamily("gemel_rejected", "Requests refused, by reason.", labels=["reason"])
         for reason, count in counters.rejected.items():
             rejected.add_metric([reason], count)
@@ -137,17 +151,16 @@ class ServerCollector:
         yield answers
 
     def _gauges(self) -> Iterator[Metric]:
-        services = self._services
-        batcher = services.batcher
-        yield GaugeMetricFamily("gemel_queue_tokens", "Tokens that wait.", batcher.queue_tokens)
-        yield GaugeMetricFamily(
-            "gemel_queue_tokens_limit", "Tokens that may wait.", services.limits.queue_tokens
-        )
-        yield GaugeMetricFamily("gemel_busy_workers", "Workers that compute now.", batcher.workers.busy)
-        yield GaugeMetricFamily("gemel_cache_bytes", "Memory of the kept vectors.", batcher.cache.bytes)
-        yield GaugeMetricFamily("gemel_memory_bytes", "Resident memory of the process.", memory_bytes())
-        seconds = perf_counter() - services.counters.started
-        yield GaugeMetricFamily("gemel_uptime_seconds", "Since the model was loaded.", seconds)
+        services, batcher = self._services, self._services.batcher
+        for name, help, value in (
+            ("queue_tokens", "Tokens that wait.", batcher.queue_tokens),
+            ("queue_tokens_limit", "Tokens that may wait.", services.limits.queue_tokens),
+            ("busy_workers", "Workers that compute now.", batcher.workers.busy),
+            ("cache_bytes", "Memory of the kept vectors.", batcher.cache.bytes),
+            ("memory_bytes", "Resident memory of the process.", memory_bytes()),
+            ("uptime_seconds", "Since the model was loaded.", perf_counter() - services.counters.started),
+        ):
+            yield GaugeMetricFamily(f"gemel_{name}", help, value)
 
 
 def _histograms(
@@ -159,3 +172,83 @@ def _histograms(
         counts = accumulate(histogram.counts)
         family.add_metric([part] if label else [], list(zip(bounds, counts, strict=True)), histogram.sum)
     return family
+
+
+# The page.
+
+MEDIA = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+
+POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self'",
+        "connect-src 'self'",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+        "require-trusted-types-for 'script'",  # a text put into innerHTML would throw
+        "trusted-types 'none'",
+    )
+)
+
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+    # The browser revalidates each time ("not modified"), so no old file survives an upgrade.
+    "Cache-Control": "no-cache",
+}
+
+
+@dataclass(frozen=True)
+class PageFile:
+    """One file of the page as it is sent."""
+
+    body: bytes
+    media: str
+    etag: str
+
+
+def page_routes() -> list[NamedRoute]:
+    """`/` and `/page/{file}`. The page calls the other routes as any client does."""
+    available = page_files()
+
+    async def index(request: Request) -> Response:
+        return _file_response(available["index.html"], request)
+
+    async def file(request: Request) -> Response:
+        requested = available.get(request.path_params["file"])
+        if requested is None:
+            return Response("There is no such file.", 404, HEADERS, "text/plain; charset=utf-8")
+        return _file_response(requested, request)
+
+    return [NamedRoute("/", index), NamedRoute("/page/{file}", file)]
+
+
+def page_files() -> Mapping[str, PageFile]:
+    """Every file of the page by its name."""
+    available = {}
+    for path in files("gemel.serve").joinpath("page").iterdir():
+        media = MEDIA.get("." + path.name.rpartition(".")[2])
+        if media is not None:
+            body = path.read_bytes()
+            available[path.name] = PageFile(body, media, f'"{hashlib.sha256(body).hexdigest()[:32]}"')
+    return available
+
+
+def _file_response(file: PageFile, request: Request) -> Response:
+    headers = {**HEADERS, "ETag": file.etag}
+    tags = [tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")]
+    if file.etag in tags or "*" in tags:
+        return Response(status_code=304, headers=headers)
+    return Response(file.body, headers=headers, media_type=file.media)

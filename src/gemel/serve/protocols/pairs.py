@@ -1,59 +1,54 @@
-"""POST /pairs: the most similar pairs among texts, with the percentile of each score.
-
-Percentiles come from calibrations (`Calibrations`), which are computed once and cached for later requests.
-"""
+"""POST /pairs, the most similar pairs among texts, and POST /clusters, groups of similar texts and a map of them."""
 
 from __future__ import annotations
 
-import hashlib
-import threading
-from collections import OrderedDict
-from collections.abc import Callable
 from dataclasses import replace
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
 from pydantic import BaseModel, Field
-from starlette.requests import Request
 from starlette.responses import Response
 
-from gemel.errors import InputError
+from gemel.errors import InputError, MissingExtra
 from gemel.serve.batcher import EmbedOptions
 from gemel.serve.errors import PlainError
-from gemel.serve.limits import TooLarge
-from gemel.serve.protocols.explain import check_head
-from gemel.serve.protocols.requests import OwnRequest, Texts, client_of, example, json_response
+from gemel.serve.options import TooLarge
+from gemel.serve.protocols.explain import no_labels
 from gemel.serve.protocols.texts import embed_many
-from gemel.serve.routes import Routes
-from gemel.serve.services import Services
+from gemel.serve.routes import OwnRequest, Routes, Texts, example, json_response
+from gemel.serve.services import Call
 from gemel.types import Vectors
-from gemel.vectors.calibration import Calibration, calibrate
+from gemel.vectors.calibration import Calibration
 from gemel.vectors.pair_scan import Pairs
 from gemel.vectors.pairs import similar_pairs
 
+if TYPE_CHECKING:
+    from gemel.groups.cluster import Clusters
+    from gemel.groups.map import Coordinates
+
+ROUTES = Routes("Search", error=PlainError)
+
+EXAMPLE = ["A man is playing a guitar.", "Someone plays an instrument.", "The stock market fell today."]
+
 MOST = 10_000  # pairs in an answer
 DEFAULT_K = 20
-CACHED = 32  # calibrations
-SAMPLE = 200_000  # random pairs: enough for a percentile, a few milliseconds
 
 
 class PairsRequest(OwnRequest):
     """Texts to compare with one another, or with others."""
 
-    model_config = example(
-        texts=["A man is playing a guitar.", "Someone plays an instrument.", "The stock market fell today."],
-        k=1,
-    )
+    model_config = example(texts=EXAMPLE, k=1)
 
     texts: Texts
     other: Texts | None = Field(None, description="Compare texts with these, not with one another")
-    k: int | None = Field(None, ge=1, le=MOST, description=f"How many pairs; {DEFAULT_K} if nothing is said")
-    min_score: float | None = Field(None, ge=-1, le=1, description="How near")
+    k: int | None = Field(None, ge=1, le=MOST, description=f"How many pairs; default {DEFAULT_K}")
+    min_score: float | None = Field(None, ge=-1, le=1, description="Minimum cosine")
     expected_false: float | None = Field(
-        None, gt=0, description="How near, as the number of random pairs that may get in (46 texts or more)"
+        None,
+        gt=0,
+        description="Minimum cosine, as the number of random pairs that may reach it (46 texts or more)",
     )
-    relation: bool = Field(False, description="Add the probabilities of the model's relation head")
+    relation: bool = Field(False, description="Add the probabilities of the model's classification head")
 
 
 class PairRow(BaseModel):
@@ -63,7 +58,7 @@ class PairRow(BaseModel):
     right: int
     score: float = Field(description="Cosine")
     percentile: float | None = Field(
-        description="Per cent of random pairs with a lower score; null: too few texts"
+        description="Percentage of random pairs with a lower score; null: too few texts"
     )
     expected_false: float | None = Field(description="Random pairs expected to reach this score")
     left_text: str
@@ -75,43 +70,32 @@ class PairsAnswer(BaseModel):
     """Best first."""
 
     pairs: list[PairRow]
-    complete: bool = Field(description=f"No pair that was asked for is missing; at most {MOST:,} come back")
+    complete: bool = Field(description=f"No requested pair is missing; at most {MOST:,} are returned")
     compared: int
     seconds: float
 
 
-def routes(services: Services, calibrations: Calibrations) -> Routes:
-    """POST /pairs."""
-    route = Routes("Search", error=PlainError)
-
-    @route.post("/pairs", PairsAnswer)
-    async def pairs(request: Request, body: PairsRequest) -> Response:
-        """The most similar pairs: every pair is compared."""
-        started = perf_counter()
-        if body.relation:
-            check_head(services)
-        _check(services, body)
-        texts = [*body.texts, *(body.other or [])]
-        client = client_of(request)
-        with services.reserve(client):
-            vectors = (await embed_many(services, texts, EmbedOptions(client=client))).vectors
-            left = vectors[: len(body.texts)]
-            right = None if body.other is None else vectors[len(body.texts) :]
-            result = await services.work(
-                lambda: _find_pairs(services, calibrations, body, client, left, right),
-                client=client,
-                long=True,
-            )
-        return json_response({**result, "seconds": perf_counter() - started})
-
-    return route
+@ROUTES.add("POST", "/pairs", PairsAnswer)
+async def pairs(call: Call, body: PairsRequest) -> Response:
+    """The most similar pairs: every pair is compared."""
+    started = perf_counter()
+    if body.relation and call.model.labels is None:
+        raise no_labels(call)
+    _check(call, body)
+    texts = [*body.texts, *(body.other or [])]
+    with call.reserve():
+        vectors = (await embed_many(call, texts, EmbedOptions())).vectors
+        left = vectors[: len(body.texts)]
+        right = None if body.other is None else vectors[len(body.texts) :]
+        result = await call.work(lambda: _find_pairs(call, body, left, right), long=True)
+    return json_response({**result, "seconds": perf_counter() - started})
 
 
-def _check(services: Services, body: PairsRequest) -> None:
-    most = services.limits.pair_texts
-    services.limits.check_texts(body.texts, "texts", most)
+def _check(call: Call, body: PairsRequest) -> None:
+    most = call.limits.pair_texts
+    call.limits.check_texts(body.texts, "texts", most)
     if body.other is not None:
-        services.limits.check_texts(body.other, "other", most)
+        call.limits.check_texts(body.other, "other", most)
         total = len(body.texts) + len(body.other)
         if total > most:
             raise TooLarge(
@@ -121,26 +105,19 @@ def _check(services: Services, body: PairsRequest) -> None:
         raise InputError("texts has one text: pairs need at least two, or other to compare with")
 
 
-def _find_pairs(
-    services: Services,
-    calibrations: Calibrations,
-    body: PairsRequest,
-    client: str,
-    left: Vectors,
-    right: Vectors | None,
-) -> dict[str, Any]:
+def _find_pairs(call: Call, body: PairsRequest, left: Vectors, right: Vectors | None) -> dict[str, Any]:
     """The answer without its seconds. Runs on a worker thread."""
-    calibration = calibrations.between(client, left, right)
+    calibration = call.services.calibrations.between(call.client, left, right)
     floor = _floor(body, calibration, left, right)
     k = DEFAULT_K if body.k is None and floor is None else (body.k or MOST + 1)
     pairs = similar_pairs(left, other=right, k=k, min_score=floor)
     first = replace(pairs, score=pairs.score[:MOST], left=pairs.left[:MOST], right=pairs.right[:MOST])
-    rows = _rows(body, first, calibration)
+    rows = _pair_rows(body, first, calibration)
     if body.relation:
-        probabilities = services.model.relation_of(
+        probabilities = call.model.relation_of(
             left[first.left], (left if right is None else right)[first.right]
         )
-        labels = services.model.labels or ()
+        labels = call.model.labels or ()
         for row, values in zip(rows, probabilities.tolist(), strict=True):
             row["relation"] = dict(zip(labels, values, strict=True))
     return {"pairs": rows, "complete": pairs.complete and len(pairs) <= MOST, "compared": pairs.compared}
@@ -161,59 +138,151 @@ def _floor(
     return threshold if body.min_score is None else max(threshold, body.min_score)
 
 
-def _rows(body: PairsRequest, pairs: Pairs, calibration: Calibration | None) -> list[dict[str, Any]]:
+def _pair_rows(body: PairsRequest, pairs: Pairs, calibration: Calibration | None) -> list[dict[str, Any]]:
     second = body.texts if body.other is None else body.other
-    rows = []
-    for score, one, other in zip(
-        pairs.score.tolist(), pairs.left.tolist(), pairs.right.tolist(), strict=True
-    ):
-        rows.append(
-            {
-                "left": one,
-                "right": other,
-                "score": score,
-                "percentile": None if calibration is None else calibration.percentile(score),
-                "expected_false": None if calibration is None else calibration.expected_false(score),
-                "left_text": body.texts[one],
-                "right_text": second[other],
-                "relation": None,
-            }
-        )
-    return rows
+    columns = zip(pairs.score.tolist(), pairs.left.tolist(), pairs.right.tolist(), strict=True)
+    return [
+        {
+            "left": one,
+            "right": other,
+            "score": score,
+            "percentile": None if calibration is None else calibration.percentile(score),
+            "expected_false": None if calibration is None else calibration.expected_false(score),
+            "left_text": body.texts[one],
+            "right_text": second[other],
+            "relation": None,
+        }
+        for score, one, other in columns
+    ]
 
 
-class Calibrations:
-    """The most recent calibrations, by the vectors they were computed from. Safe to use from several threads."""
+# Clusters.
 
-    def __init__(self) -> None:
-        self._cached: OrderedDict[object, Calibration | None] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def between(self, client: str, left: Vectors, right: Vectors | None = None) -> Calibration | None:
-        """Of pairs within `left`, or of left and right; None where these are too few or too similar to calibrate.
-
-        Cached for this client only: another client could tell by the time of its answer which texts were sent.
-        """
-        sides = [np.ascontiguousarray(side) for side in (left, right) if side is not None]
-        key = [(side.shape, hashlib.blake2b(side.data, digest_size=16).digest()) for side in sides]
-        return self.cached((client, *key), lambda: (left, right))
-
-    def cached(self, key: object, sample: Callable[[], tuple[Vectors, Vectors | None]]) -> Calibration | None:
-        """As `between`, for vectors that are fetched only when the key is new."""
-        with self._lock:
-            if key in self._cached:
-                self._cached.move_to_end(key)
-                return self._cached[key]
-        calibration = _calibrate(*sample())
-        with self._lock:
-            self._cached[key] = calibration
-            while len(self._cached) > CACHED:
-                self._cached.popitem(last=False)
-        return calibration
+TSNE_TEXTS = 1000  # texts that t-SNE lays out within a few seconds; more are laid out by PCA
+SLOW_TEXTS = 2000  # for methods that take far longer with more texts: a running thread cannot be stopped
+SLOW_METHODS = ("agglomerative", "hdbscan")
+MOST_MEANS = 2_000_000  # texts times clusters of k-means
 
 
-def _calibrate(left: Vectors, right: Vectors | None) -> Calibration | None:
+class ClustersRequest(OwnRequest):
+    """Texts to group."""
+
+    model_config = example(texts=EXAMPLE, min_score=0.5)
+
+    texts: Texts
+    min_score: float | None = Field(None, ge=-1, le=1, description="Minimum cosine; default 0.75")
+    k: int | None = Field(None, ge=1, description="How many clusters")
+    method: Literal["communities", "k-means", "spherical-k-means", "agglomerative", "hdbscan"] | None = Field(
+        None, description="Default: communities; k-means with k"
+    )
+    min_size: int = Field(2, ge=1, description="Smaller groups are not clusters")
+    layout: Literal["tsne", "pca", "none"] | None = Field(
+        None, description=f"Of the map. Default: tsne up to {TSNE_TEXTS:,} texts, pca for more"
+    )
+
+
+class ClusterRow(BaseModel):
+    """One cluster, the largest first."""
+
+    label: int
+    size: int
+    title: str = Field(description="Words that distinguish it from the others")
+    text: str = Field(description="The most central text")
+    inside: float = Field(description="The mean cosine of two of its texts")
+    members: list[int] = Field(description="Positions of its texts")
+
+
+class Point(BaseModel):
+    """A text on the map; both coordinates from 0 to 1."""
+
+    x: float
+    y: float
+    cluster: int = Field(description="-1: not in a cluster")
+    index: int
+
+
+class ClustersAnswer(BaseModel):
+    clusters: list[ClusterRow]
+    points: list[Point]
+    method: str
+    unassigned: int
+    seconds: float
+
+
+@ROUTES.add("POST", "/clusters", ClustersAnswer)
+async def clusters(call: Call, body: ClustersRequest) -> Response:
+    """Groups of similar texts, and a map of them."""
+    started = perf_counter()
+    call.limits.check_texts(body.texts, "texts", call.limits.pair_texts)
+    _check_work(body)
+    with call.reserve():
+        vectors = (await embed_many(call, body.texts, EmbedOptions())).vectors
+        result = await call.work(lambda: _cluster(body, vectors), long=True)
+    return json_response({**result, "seconds": perf_counter() - started})
+
+
+def _check_work(body: ClustersRequest) -> None:
+    """Refuse a request that would occupy a thread for minutes."""
+    count = len(body.texts)
+    for name, given in (("method", body.method in SLOW_METHODS), ("layout", body.layout == "tsne")):
+        if given and count > SLOW_TEXTS:
+            value = getattr(body, name)
+            raise TooLarge(
+                f"{name} {value!r} takes at most {SLOW_TEXTS:,} texts over the server, got {count:,}"
+            )
+    if body.k is not None and body.k * count > MOST_MEANS:
+        raise TooLarge(f"k may be at most {MOST_MEANS // count:,} for {count:,} texts, got {body.k:,}")
+
+
+def _cluster(body: ClustersRequest, vectors: Vectors) -> dict[str, Any]:
+    """The answer without its seconds. Runs on a worker thread."""
+    from gemel.groups.cluster import cluster  # imported late: a server starts sooner without it
+
+    clusters = cluster(
+        vectors,
+        method=body.method,
+        min_score=body.min_score,
+        k=body.k,
+        min_size=body.min_size,
+        texts=body.texts,
+    )
+    return {
+        "clusters": _cluster_rows(clusters),
+        "points": [] if body.layout == "none" else _points(_layout(body, vectors), clusters),
+        "method": clusters.method,
+        "unassigned": clusters.unassigned,
+    }
+
+
+def _layout(body: ClustersRequest, vectors: Vectors) -> Coordinates:
+    from gemel.groups.map import layout
+
+    if body.layout == "tsne":
+        return layout(vectors, "tsne")
+    if body.layout == "pca" or len(vectors) > TSNE_TEXTS:
+        return layout(vectors, "pca")
     try:
-        return calibrate(left, other=right, sample=SAMPLE)
-    except InputError:
-        return None
+        return layout(vectors, "tsne")
+    except MissingExtra:  # t-SNE was only the default
+        return layout(vectors, "pca")
+
+
+def _cluster_rows(clusters: Clusters) -> list[dict[str, Any]]:
+    return [
+        {
+            "label": item.id,
+            "size": item.size,
+            "title": item.name,
+            "text": item.text or "",
+            "inside": item.inside,
+            "members": clusters.members(item.id),
+        }
+        for item in clusters.items
+    ]
+
+
+def _points(coordinates: Coordinates, clusters: Clusters) -> list[dict[str, Any]]:
+    columns = zip(coordinates.tolist(), clusters.labels.tolist(), strict=True)
+    return [
+        {"x": x, "y": y, "cluster": label, "index": index} for index, ((x, y), label) in enumerate(columns)
+    ]

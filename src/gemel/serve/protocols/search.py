@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
 from pydantic import BaseModel, Field, model_validator
-from starlette.requests import Request
 from starlette.responses import Response
 
 from gemel.cross_model import CrossModel
@@ -24,13 +22,11 @@ from gemel.index.query import Answer
 from gemel.options import CrossOptions, EncodeOptions
 from gemel.serve.batcher import EmbedOptions
 from gemel.serve.errors import PlainError, RouteError
-from gemel.serve.limits import DeadlineExceeded, Overloaded, TooLarge
+from gemel.serve.options import DeadlineExceeded, Overloaded, TooLarge
 from gemel.serve.protocols.cohere import reranker
-from gemel.serve.protocols.pairs import Calibrations
-from gemel.serve.protocols.requests import OwnRequest, Texts, client_of, example, json_response
 from gemel.serve.protocols.texts import check_where, embed_many, embed_query_and_documents, unit_norm
-from gemel.serve.routes import Routes
-from gemel.serve.services import Services
+from gemel.serve.routes import OwnRequest, Routes, Texts, example, json_response
+from gemel.serve.services import Call
 from gemel.types import Vectors
 from gemel.vectors.bm25 import BM25Index, fuse
 from gemel.vectors.calibration import Calibration
@@ -50,12 +46,12 @@ class IndexQuestion(OwnRequest):
     model_config = example(query="Who plays music?", k=3)
 
     query: str
-    k: int = Field(10, ge=1, le=1000, description="Answers")
-    offset: int = Field(0, ge=0, le=10_000, description="Answers to leave out at the top, for pages")
+    k: int = Field(10, ge=1, le=1000, description="Number of results")
+    offset: int = Field(0, ge=0, le=10_000, description="Results to skip, for paging")
     where: Where | None = Field(None, description=WHERE)
     hybrid: bool = Field(False, description="Fuse the ranking by vectors with one by words (BM25)")
     exact: bool = Field(False, description="Compare every passage, however many there are")
-    rerank: bool = Field(False, description="Order the best anew by the cross-encoder")
+    rerank: bool = Field(False, description="Rerank the best results by the cross-encoder")
 
 
 class SearchRequest(IndexQuestion):
@@ -79,44 +75,61 @@ class SearchRequest(IndexQuestion):
         return self
 
 
-def routes(services: Services, calibrations: Calibrations) -> Routes:
-    """POST /search."""
-    route = Routes("Search", error=PlainError)
+class HitRow(BaseModel):
+    """One document or text that was found."""
 
-    @route.post("/search", SearchAnswer)
-    async def search(request: Request, body: SearchRequest) -> Response:
-        """The nearest texts, best first."""
-        services.limits.check_texts([body.query], "query")
-        options = EmbedOptions(client=client_of(request))
-        if body.index is not None:
-            return await search_index(services, calibrations, body.index, body, options)
-        return await _search_texts(services, calibrations, body, options)
+    id: str = Field(description="Of the document; the position of a text of the request")
+    score: float = Field(description="What ordered the answers: see scored_by")
+    cosine: float = Field(description="Of the query and the text")
+    percentile: float | None = Field(
+        description="Percentage of random pairs with a lower cosine; null: unknown"
+    )
+    text: str = Field(description="The best passage")
+    part: int = Field(description="Which passage of the document it is, from 0")
+    fields: dict[str, Any]
+    relation: dict[str, float] | None = Field(
+        description="Probabilities of the labels of the model's classification head; null: it has none"
+    )
 
-    return route
+
+class SearchAnswer(BaseModel):
+    """Best first."""
+
+    hits: list[HitRow]
+    scored_by: Literal["cosine", "fusion", "cross"]
+    exact: bool = Field(description="Every passage was compared")
+    seconds: float
 
 
-async def _search_texts(
-    services: Services, calibrations: Calibrations, body: SearchRequest, options: EmbedOptions
-) -> Response:
+ROUTES = Routes("Search", error=PlainError)
+
+
+@ROUTES.add("POST", "/search", SearchAnswer, name="search")
+async def search_route(call: Call, body: SearchRequest) -> Response:
+    """The nearest texts, best first."""
+    call.limits.check_texts([body.query], "query")
+    if body.index is not None:
+        return await search_index(call, body.index, body)
+    return await _search_texts(call, body)
+
+
+async def _search_texts(call: Call, body: SearchRequest) -> Response:
     started, texts = perf_counter(), body.texts or []
-    services.limits.check_texts(texts, "texts")
-    normalized = replace(options, normalize=unit_norm(services.model))
-    query, documents = await embed_query_and_documents(services, body.query, texts, normalized)
+    call.limits.check_texts(texts, "texts")
+    normalized = EmbedOptions(normalize=unit_norm(call.model))
+    query, documents = await embed_query_and_documents(call, body.query, texts, normalized)
 
     def work() -> list[dict[str, Any]]:
-        rows = _rank_texts(services, body, query.vectors, documents.vectors)
-        return add_percentiles(rows, calibrations.between(options.client, documents.vectors))
+        rows = _rank_texts(call, body, query.vectors, documents.vectors)
+        calibration = call.services.calibrations.between(call.client, documents.vectors)
+        return _add_percentiles(rows, calibration)
 
-    rows = await add_relations(
-        services, body.query, await services.work(work, client=options.client, long=body.rerank), options
-    )
+    rows = await _add_relations(call, body.query, await call.work(work, long=body.rerank))
     by = "cross" if body.rerank else "fusion" if body.hybrid else "cosine"
     return json_response({"hits": rows, "scored_by": by, "exact": True, "seconds": perf_counter() - started})
 
 
-def _rank_texts(
-    services: Services, body: SearchRequest, query: Vectors, documents: Vectors
-) -> list[dict[str, Any]]:
+def _rank_texts(call: Call, body: SearchRequest, query: Vectors, documents: Vectors) -> list[dict[str, Any]]:
     """Rows without percentiles and relations. Runs on a worker thread."""
     texts, last = body.texts or [], body.offset + body.k
     width = min(max(last, CANDIDATES) if body.hybrid or body.rerank else last, len(texts))
@@ -124,7 +137,7 @@ def _rank_texts(
     if body.hybrid:
         hits = fuse([hits, BM25Index(texts).rank([body.query], width)], width)
     if body.rerank:
-        hits = _rerank(services, body.query, texts, hits)
+        hits = _rerank(call, body.query, texts, hits)
     cosine = np.clip(documents @ query[0], -1, 1)
     ranked = zip(hits.index[0].tolist(), hits.score[0].tolist(), strict=True)
     return [
@@ -141,47 +154,21 @@ def _rank_texts(
     ]
 
 
-def _rerank(services: Services, query: str, texts: list[str], hits: Hits) -> Hits:
+def _rerank(call: Call, query: str, texts: list[str], hits: Hits) -> Hits:
     candidates = hits.index[0][hits.index[0] >= 0]
     documents = [texts[position] for position in candidates]
-    ranked = _needed_reranker(services).rank(query, documents, options=CrossOptions(on_long="truncate"))
+    ranked = _needed_reranker(call).rank(query, documents, options=CrossOptions(on_long="truncate"))
     return Hits(candidates[ranked.index][None], ranked.score[None])
 
 
-def _needed_reranker(services: Services) -> CrossModel:
-    cross = reranker(services)
+def _needed_reranker(call: Call) -> CrossModel:
+    cross = reranker(call)
     if cross is None:
         raise InputError("no cross-encoder is loaded that could rerank. Start the server with --rerank")
     return cross
 
 
-class HitRow(BaseModel):
-    """One document or text that was found."""
-
-    id: str = Field(description="Of the document; the position of a text of the request")
-    score: float = Field(description="What ordered the answers: see scored_by")
-    cosine: float = Field(description="Of the query and the text")
-    percentile: float | None = Field(
-        description="Per cent of random pairs with a lower cosine; null: unknown"
-    )
-    text: str = Field(description="The best passage")
-    part: int = Field(description="Which passage of the document it is, from 0")
-    fields: dict[str, Any]
-    relation: dict[str, float] | None = Field(
-        description="Probabilities of the labels of the model's relation head; null: it keeps none"
-    )
-
-
-class SearchAnswer(BaseModel):
-    """Best first."""
-
-    hits: list[HitRow]
-    scored_by: Literal["cosine", "fusion", "cross"]
-    exact: bool = Field(description="Every passage was compared")
-    seconds: float
-
-
-def add_percentiles(rows: list[dict[str, Any]], calibration: Calibration | None) -> list[dict[str, Any]]:
+def _add_percentiles(rows: list[dict[str, Any]], calibration: Calibration | None) -> list[dict[str, Any]]:
     """Rows of an answer with the percentiles of their cosines."""
     return [
         {**row, "percentile": None if calibration is None else calibration.percentile(row["cosine"])}
@@ -189,43 +176,41 @@ def add_percentiles(rows: list[dict[str, Any]], calibration: Calibration | None)
     ]
 
 
-async def add_relations(
-    services: Services, query: str, rows: Sequence[dict[str, Any]], options: EmbedOptions
-) -> list[dict[str, Any]]:
+async def _add_relations(call: Call, query: str, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Rows of an answer with how the query relates to each text, where the model has a classification head."""
-    labels = services.model.labels
+    labels = call.model.labels
     if labels is None or not rows:
         return [{**row, "relation": None} for row in rows]
     # Not the vectors of the search: the head was trained on those of default options.
     texts = [query, *(row["text"] for row in rows)]
-    vectors = (await embed_many(services, texts, options, limited=False)).vectors
-    probabilities = services.model.relation_of(vectors[:1].repeat(len(rows), axis=0), vectors[1:]).tolist()
+    vectors = (await embed_many(call, texts, EmbedOptions(), limited=False)).vectors
+    probabilities = call.model.relation_of(vectors[:1].repeat(len(rows), axis=0), vectors[1:]).tolist()
     return [
         {**row, "relation": dict(zip(labels, p, strict=True))}
         for row, p in zip(rows, probabilities, strict=True)
     ]
 
 
-def index_of(services: Services, name: str) -> Index:
+def index_of(call: Call, name: str) -> Index:
     """The index of this name, or a refusal (404)."""
-    if name not in services.indexes:
-        opened = ", ".join(services.indexes) or "none"
+    indexes = call.services.indexes
+    if name not in indexes:
         raise RouteError(
             404,
-            f"no index {name[:100]!r} is open here. Open: {opened}",
+            f"no index {name[:100]!r} is open here. Open: {', '.join(indexes) or 'none'}",
             code="index_not_found",
             param="index",
         )
-    return services.indexes[name]
+    return indexes[name]
 
 
 async def on_index(
-    services: Services, name: str, function: Callable[[Index], Result], client: str, *, long: bool = False
+    call: Call, name: str, function: Callable[[Index], Result], *, long: bool = False
 ) -> Result:
     """The result of `function` for the index of this name, on a worker thread. Errors never show where it is stored."""
-    index = index_of(services, name)
+    index = index_of(call, name)
     try:
-        return await services.work(lambda: function(index), client=client, long=long)
+        return await call.work(lambda: function(index), long=long)
     except (Overloaded, TooLarge, DeadlineExceeded):
         raise
     except (InputError, ModelError, WorkError) as error:
@@ -238,14 +223,12 @@ def _hide_location(message: str, location: str, name: str) -> str:
     return message.replace(location, name) if "/" in location else message
 
 
-async def search_index(
-    services: Services, calibrations: Calibrations, name: str, body: IndexQuestion, options: EmbedOptions
-) -> Response:
+async def search_index(call: Call, name: str, body: IndexQuestion) -> Response:
     """The answer of an index."""
-    index_of(services, name)
+    index_of(call, name)
     check_where(body.where)
-    cross = _needed_reranker(services) if body.rerank else None
-    query = await _query(services, name, body, options)
+    cross = _needed_reranker(call) if body.rerank else None
+    query = await _query(call, name, body)
 
     def work(index: Index) -> tuple[Answer, Calibration | None]:
         results = index.search(
@@ -257,47 +240,36 @@ async def search_index(
             rerank=cross,
             exact=body.exact,
         )
-        return results, _calibration(calibrations, name, index)
+        return results, _calibration(call, name, index)
 
-    results, calibration = await on_index(services, name, work, options.client, long=body.rerank)
-    rows = add_percentiles([hit.row() for hit in results], calibration)
+    results, calibration = await on_index(call, name, work, long=body.rerank)
+    rows = _add_percentiles([hit.row() for hit in results], calibration)
     how = {"scored_by": results.scored_by, "exact": results.exact, "seconds": results.seconds}
-    return json_response({"hits": await add_relations(services, body.query, rows, options), **how})
+    return json_response({"hits": await _add_relations(call, body.query, rows), **how})
 
 
-async def _query(services: Services, name: str, body: IndexQuestion, options: EmbedOptions) -> str | Vectors:
+async def _query(call: Call, name: str, body: IndexQuestion) -> str | Vectors:
     """The vector of the query, from a batch with other requests; the query itself where the index needs its words."""
     if body.hybrid or body.rerank:
         return body.query
-    wanted = index_of(services, name).query_options_for(services.model)
-    if wanted is None or wanted != _batchable(wanted):
+    wanted = index_of(call, name).query_options_for(call.model)
+    options = None if wanted is None else _batched(wanted)
+    if options is None:
         return body.query
-    query_options = replace(
-        options,
-        prompt=wanted.prompt,
-        prompt_name=wanted.prompt_name,
-        normalize=wanted.normalize,
-        dim=wanted.dim,
-    )
-    vector: Vectors = (await services.embed([body.query], query_options)).vectors[0]
+    vector: Vectors = (await call.embed([body.query], options)).vectors[0]
     return vector if vector.any() else body.query  # zeros have no direction: the index refuses the query
 
 
-def _batchable(options: EncodeOptions) -> EncodeOptions:
-    """These options with the defaults for everything that the batcher does not offer."""
-    return EncodeOptions(
-        prompt=options.prompt,
-        prompt_name=options.prompt_name,
-        normalize=options.normalize,
-        dim=options.dim,
-        on_long=options.on_long if options.on_long in ("warn", "truncate") else "warn",
-        threads=options.threads,
-        memory=options.memory,
-        progress=options.progress,
-    )
+def _batched(wanted: EncodeOptions) -> EmbedOptions | None:
+    """These options for the batcher; None: they need something that the batcher does not offer."""
+    shared = {name: getattr(wanted, name) for name in ("prompt", "prompt_name", "normalize", "dim")}
+    unimportant = {name: getattr(wanted, name) for name in ("threads", "memory", "progress")}
+    on_long = wanted.on_long if wanted.on_long in ("warn", "truncate") else "warn"
+    same = wanted == EncodeOptions(**shared, **unimportant, on_long=on_long)
+    return EmbedOptions(**shared) if same else None
 
 
-def _calibration(calibrations: Calibrations, name: str, index: Index) -> Calibration | None:
+def _calibration(call: Call, name: str, index: Index) -> Calibration | None:
     """Computed again whenever the index has grown by half. Runs on a worker thread."""
     size = int(math.log(1 + len(index), 1.5))
-    return calibrations.cached((name, size), lambda: (index.sample_vectors(), None))
+    return call.services.calibrations.cached((name, size), lambda: (index.sample_vectors(), None))

@@ -7,29 +7,36 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib.metadata import version
 from typing import Annotated, Any, Literal, TypeAlias
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, RootModel
-from starlette.requests import Request
 from starlette.responses import Response
 
 from gemel.errors import InputError
-from gemel.model import TokenEmbeddings
-from gemel.options import OnLong
 from gemel.serve.batcher import EmbedOptions
 from gemel.serve.errors import RouteError, TeiError
-from gemel.serve.limits import TooLarge
+from gemel.serve.options import TooLarge
 from gemel.serve.protocols.cohere import reranker, score
-from gemel.serve.protocols.explain import PairClasses, classes, find_classes
-from gemel.serve.protocols.openai import input_texts
-from gemel.serve.protocols.requests import (
+from gemel.serve.protocols.explain import class_labels, classify
+from gemel.serve.protocols.texts import (
+    check_dimensions,
+    check_tokens,
+    decode_ids,
+    input_texts,
+    is_long,
+    is_long_ids,
+    keep_ends,
+    unit_norm,
+)
+from gemel.serve.routes import (
     FailFast,
     ForeignRequest,
+    Routes,
     Texts,
     TokenIds,
     TokenLists,
-    client_of,
     dumps,
     encoded_list_response,
     example,
@@ -37,17 +44,8 @@ from gemel.serve.protocols.requests import (
     json_response,
     vectors_response,
 )
-from gemel.serve.protocols.texts import (
-    check_dimensions,
-    check_tokens,
-    decode_ids,
-    is_long,
-    is_long_ids,
-    last_tokens_of,
-    unit_norm,
-)
-from gemel.serve.routes import Routes
-from gemel.serve.services import Services
+from gemel.serve.services import Call
+from gemel.types import TokenEmbeddings
 
 MOST_NUMBERS = 4_000_000  # in an answer with token vectors: about 45 MB of JSON
 
@@ -63,7 +61,7 @@ _TEXTS = ["A man is playing a guitar.", "Someone plays an instrument."]
 class Truncation(ForeignRequest):
     """What to do with texts that are longer than the model reads."""
 
-    truncate: bool | None = Field(None, description="false: refuse them; else they are cut")
+    truncate: bool | None = Field(None, description="false: refuse them; otherwise they are truncated")
     truncation_direction: Direction | None = Field("Right", description="The side that is cut off")
 
     @property
@@ -76,7 +74,7 @@ class EmbedRequest(Truncation):
 
     inputs: Inputs = Field(description=_INPUTS)
     normalize: bool | None = Field(True, description="Vectors of length 1")
-    prompt_name: str | None = Field(None, description="A prompt that the model brings")
+    prompt_name: str | None = Field(None, description="The name of a prompt of the model")
     dimensions: int | None = Field(None, ge=1, description="Keep only the first numbers of each vector")
 
 
@@ -84,7 +82,7 @@ class EmbedAllRequest(Truncation):
     model_config = example(inputs="A man is playing a guitar.")
 
     inputs: Inputs = Field(description=_INPUTS)
-    prompt_name: str | None = Field(None, description="A prompt that the model brings")
+    prompt_name: str | None = Field(None, description="The name of a prompt of the model")
 
 
 class Comparison(ForeignRequest):
@@ -93,7 +91,7 @@ class Comparison(ForeignRequest):
 
 
 class SimilarityParameters(Truncation):
-    prompt_name: str | None = Field(None, description="A prompt that the model brings")
+    prompt_name: str | None = Field(None, description="The name of a prompt of the model")
 
 
 class SimilarityRequest(ForeignRequest):
@@ -137,7 +135,7 @@ class TokenizeRequest(ForeignRequest):
 
     inputs: str | Texts = Field(description="a string or a list of strings")
     add_special_tokens: bool | None = True
-    prompt_name: str | None = Field(None, description="A prompt that the model brings")
+    prompt_name: str | None = Field(None, description="The name of a prompt of the model")
 
 
 class DecodeRequest(ForeignRequest):
@@ -194,7 +192,7 @@ class SimpleToken(BaseModel):
 
 
 class Tokens(RootModel[list[list[SimpleToken]]]):
-    """Tokens of each text, with their places in it, counted in characters."""
+    """Tokens of each text, with their offsets in characters."""
 
 
 class DecodedTexts(RootModel[list[str]]):
@@ -222,109 +220,90 @@ class Info(BaseModel):
     docker_label: str | None
 
 
-# Routes.
+# Vectors.
+
+ROUTES = Routes("text-embeddings-inference", error=TeiError)
 
 
-def routes(services: Services) -> Routes:
-    """The routes of this protocol."""
-    route = Routes("text-embeddings-inference", error=TeiError)
-
-    @route.post("/embed", Vectors)
-    async def embed(request: Request, body: EmbedRequest) -> Response:
-        """A vector for each text."""
-        return await _embed(services, request, body)
-
-    @route.post("/embed_all", TokenVectors)
-    async def embed_all(request: Request, body: EmbedAllRequest) -> Response:
-        """The vectors of the tokens, before pooling, marks included."""
-        return await _embed_all(services, request, body)
-
-    @route.post("/embed_sparse")
-    async def embed_sparse(request: Request, body: EmbedAllRequest) -> Response:
-        """Always 424: for models with sparse vectors only, which gemel does not load."""
-        raise RouteError(424, f"{services.model_name} gives no sparse vectors. Use /embed", code="Backend")
-
-    @route.post("/similarity", Similarities)
-    async def similarity(request: Request, body: SimilarityRequest) -> Response:
-        """The cosine of one text with others."""
-        return await _similarity(services, request, body.inputs, body.parameters)
-
-    @route.post("/", RootAnswer)
-    async def root(request: Request, body: RootRequest) -> Response:
-        """What clients mean that know only the server's address: /embed or /similarity, by the inputs."""
-        if isinstance(body.inputs, Comparison):
-            return await _similarity(services, request, body.inputs, body.parameters)
-        return await _embed(services, request, body)
-
-    _add_other_routes(route, services)
-    return route
-
-
-async def _embed(services: Services, request: Request, body: EmbedRequest) -> Response:
-    check_dimensions(services, body.dimensions)
-    texts = await input_texts(services, request, body.inputs, "inputs")
+@ROUTES.add("POST", "/embed", Vectors)
+async def embed(call: Call, body: EmbedRequest) -> Response:
+    """A vector for each text."""
+    check_dimensions(call, body.dimensions)
+    texts = await _input_texts(call, body)
     options = EmbedOptions(
-        client=client_of(request),
         prompt_name=body.prompt_name,
-        normalize=False if body.normalize is False else unit_norm(services.model),
+        normalize=False if body.normalize is False else unit_norm(call.model),
         dim=body.dimensions,
         truncate=body.truncate is not False,
     )
-    texts = await _truncate_left(services, request, body, texts, body.prompt_name)
-    return vectors_response((await services.embed(texts, options)).vectors)
+    return vectors_response((await call.embed(texts, options)).vectors)
 
 
-async def _embed_all(services: Services, request: Request, body: EmbedAllRequest) -> Response:
-    texts = await input_texts(services, request, body.inputs, "inputs")
-    texts = await _truncate_left(services, request, body, texts, body.prompt_name)
-    client = client_of(request)
-    with services.reserve(client):
-        tokens = await services.work(lambda: _token_vectors(services, texts, body), client=client, long=True)
-    width = max(each.vectors.size for each in tokens)
+@ROUTES.add("POST", "/embed_all", TokenVectors)
+async def embed_all(call: Call, body: EmbedAllRequest) -> Response:
+    """The vectors of the tokens, before pooling, special tokens included."""
+    texts = await _input_texts(call, body)
+    with call.reserve():
+        tokens = await call.work(lambda: _token_vectors(call, texts, body), long=True)
     return json_list_response(
         len(tokens),
-        width,
+        max(each.vectors.size for each in tokens),
         lambda start, stop: [np.ascontiguousarray(each.vectors) for each in tokens[start:stop]],
     )
 
 
-async def _similarity(
-    services: Services,
-    request: Request,
-    inputs: Comparison,
-    parameters: SimilarityParameters | None,
-) -> Response:
+@ROUTES.add("POST", "/embed_sparse")
+async def embed_sparse(call: Call, body: EmbedAllRequest) -> Response:
+    """Always 424: for models with sparse vectors only, which gemel does not load."""
+    raise RouteError(424, f"{call.model_name} gives no sparse vectors. Use /embed", code="Backend")
+
+
+@ROUTES.add("POST", "/similarity", Similarities)
+async def similarity(call: Call, body: SimilarityRequest) -> Response:
+    """The cosine of one text with others."""
+    return await _similarity(call, body.inputs, body.parameters)
+
+
+@ROUTES.add("POST", "/", RootAnswer)
+async def root(call: Call, body: RootRequest) -> Response:
+    """/embed or /similarity, depending on the inputs, for clients that know only the server's address."""
+    if isinstance(body.inputs, Comparison):
+        return await _similarity(call, body.inputs, body.parameters)
+    return await embed(call, body)
+
+
+async def _similarity(call: Call, inputs: Comparison, parameters: SimilarityParameters | None) -> Response:
     settings = parameters or SimilarityParameters.model_validate({})
-    services.limits.check_texts(inputs.sentences, "sentences", services.limits.texts - 1)
-    services.limits.check_texts([inputs.source_sentence], "source_sentence")
+    call.limits.check_texts(inputs.sentences, "sentences", call.limits.texts - 1)
+    call.limits.check_texts([inputs.source_sentence], "source_sentence")
     texts = [inputs.source_sentence, *inputs.sentences]
-    texts = await _truncate_left(services, request, settings, texts, settings.prompt_name)
     options = EmbedOptions(
-        client=client_of(request),
         prompt_name=settings.prompt_name,
-        normalize=unit_norm(services.model),
+        normalize=unit_norm(call.model),
         truncate=settings.truncate is not False,
     )
-    vectors = (await services.embed(texts, options)).vectors
+    texts = await _truncate_left(call, settings, texts, settings.prompt_name)
+    vectors = (await call.embed(texts, options)).vectors
     return json_response(np.clip(vectors[1:] @ vectors[0], -1, 1))
 
 
+async def _input_texts(call: Call, body: EmbedRequest | EmbedAllRequest) -> list[str]:
+    texts = await input_texts(call, body.inputs, "inputs")
+    return await _truncate_left(call, body, texts, body.prompt_name)
+
+
 async def _truncate_left(
-    services: Services, request: Request, body: Truncation, texts: list[str], prompt_name: str | None
+    call: Call, body: Truncation, texts: list[str], prompt_name: str | None
 ) -> list[str]:
     """The ends of long texts, where the client wants their beginnings cut off."""
-    if not body.left:
-        return texts
-    prompt = services.model.checkpoint.prompts.get(prompt_name or "", "")
-    return await services.work(
-        lambda: last_tokens_of(services, texts, prompt), client=client_of(request), long=is_long(texts)
-    )
+    prompt = call.model.checkpoint.prompts.get(prompt_name or "", "")
+    return await keep_ends(call, texts, prompt) if body.left else texts
 
 
-def _token_vectors(services: Services, texts: Sequence[str], body: EmbedAllRequest) -> list[TokenEmbeddings]:
+def _token_vectors(call: Call, texts: Sequence[str], body: EmbedAllRequest) -> list[TokenEmbeddings]:
     """Runs on a worker thread."""
-    model, limit = services.model, services.model.max_length
-    check_tokens(services, texts)
+    model, limit = call.model, call.model.max_length
+    check_tokens(call, texts)
     lengths = [len(ids) + len(model.tokenizer.special) for ids in model.tokenizer.content(texts)]
     numbers = sum(length if limit is None else min(length, limit) for length in lengths) * model.width
     if numbers > MOST_NUMBERS:
@@ -332,51 +311,23 @@ def _token_vectors(services: Services, texts: Sequence[str], body: EmbedAllReque
             f"the token vectors of these texts are {numbers:,} numbers; an answer has at most {MOST_NUMBERS:,}. "
             "Send fewer or shorter texts"
         )
-    on_long: OnLong = "error" if body.truncate is False else "truncate"
+    on_long: Literal["error", "truncate"] = "error" if body.truncate is False else "truncate"
     return model.tokens(texts, on_long=on_long, prompt_name=body.prompt_name)
 
 
-def _add_other_routes(route: Routes, services: Services) -> None:
-    """The routes that give no vectors."""
-
-    @route.post("/rerank", Ranks)
-    async def rerank(request: Request, body: RerankRequest) -> Response:
-        """Texts by how well they answer a query, best first."""
-        return await _rerank(services, request, body)
-
-    @route.post("/predict", Predictions)
-    async def predict(request: Request, body: PredictRequest) -> Response:
-        """How two texts relate: the labels of the relation head or of the cross-encoder, most probable first."""
-        return await _predict(services, request, body)
-
-    @route.post("/tokenize", Tokens)
-    async def tokenize(request: Request, body: TokenizeRequest) -> Response:
-        """The tokens of texts, whole."""
-        return await _tokenize(services, request, body)
-
-    @route.post("/decode", DecodedTexts)
-    async def decode(request: Request, body: DecodeRequest) -> Response:
-        """The texts that token ids stand for."""
-        return await _decode(services, request, body)
-
-    @route.get("/info", Info)
-    async def info(request: Request) -> Response:
-        """The loaded model and the limits of a request."""
-        return json_response(_info(services))
+# Scores and classes.
 
 
-async def _rerank(services: Services, request: Request, body: RerankRequest) -> Response:
-    services.limits.check_texts([body.query], "query")
-    services.limits.check_texts(body.texts, "texts")
-    texts = body.texts
-    pairs = body.left and reranker(services) is not None
-    if body.left and not pairs:
-        texts = await services.work(
-            lambda: last_tokens_of(services, body.texts), client=client_of(request), long=is_long(texts)
-        )
-    options = EmbedOptions(client=client_of(request), truncate=body.truncate is not False and not pairs)
+@ROUTES.add("POST", "/rerank", Ranks)
+async def rerank(call: Call, body: RerankRequest) -> Response:
+    """Texts by how well they answer a query, best first."""
+    call.limits.check_texts([body.query], "query")
+    call.limits.check_texts(body.texts, "texts")
+    pairs = body.left and reranker(call) is not None
+    texts = await keep_ends(call, body.texts) if body.left and not pairs else body.texts
+    options = EmbedOptions(truncate=body.truncate is not False and not pairs)
     with _explain_left(pairs):
-        scored = await score(services, body.query, texts, options)
+        scored = await score(call, body.query, texts, options)
     scores = scored.raw if body.raw_scores else scored.relevance
     rows: list[dict[str, Any]] = [{"index": int(at), "score": float(scores[at])} for at in scored.best()]
     if body.return_text:
@@ -384,16 +335,21 @@ async def _rerank(services: Services, request: Request, body: RerankRequest) -> 
     return json_response(rows)
 
 
-async def _predict(services: Services, request: Request, body: PredictRequest) -> Response:
-    if find_classes(services) is None:
-        raise RouteError(424, f"{services.model_name} does not classify pairs of texts", code="Backend")
+@ROUTES.add("POST", "/predict", Predictions)
+async def predict(call: Call, body: PredictRequest) -> Response:
+    """How two texts relate: the labels of the cross-encoder or the classification head, most probable first."""
+    if class_labels(call) is None:
+        raise RouteError(424, f"{call.model_name} does not classify pairs of texts", code="Backend")
     pairs = _pairs(body.inputs)
     left, right = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
     for texts in (left, right):
-        services.limits.check_texts(texts, "inputs")
-    options = EmbedOptions(client=client_of(request), truncate=body.truncate is not False and not body.left)
+        call.limits.check_texts(texts, "inputs")
     with _explain_left(body.left):
-        rows = _sorted(await classes(services, left, right, options), raw=body.raw_scores is True)
+        result = await classify(call, left, right, truncate=body.truncate is not False and not body.left)
+    rows = [
+        [{"label": result.labels[at], "score": float(row[at])} for at in np.argsort(-row, kind="stable")]
+        for row in (result.raw if body.raw_scores else result.probabilities)
+    ]
     return json_response(rows if isinstance(body.inputs[0], list) else rows[0])
 
 
@@ -413,33 +369,6 @@ def _explain_left(wanted: bool) -> Iterator[None]:
         ) from error
 
 
-async def _tokenize(services: Services, request: Request, body: TokenizeRequest) -> Response:
-    texts = [body.inputs] if isinstance(body.inputs, str) else body.inputs
-    services.limits.check_texts(texts, "inputs")
-    prompt, special = _prompt(services, body.prompt_name), body.add_special_tokens is not False
-    prompted = [prompt + each for each in texts]
-
-    def work() -> list[bytes]:
-        check_tokens(services, prompted)
-        return [
-            dumps(_tokens_of(services, each, special)) for each in prompted
-        ]  # as objects, many times larger
-
-    return encoded_list_response(await services.work(work, client=client_of(request), long=is_long(prompted)))
-
-
-async def _decode(services: Services, request: Request, body: DecodeRequest) -> Response:
-    if not body.ids:
-        raise InputError("ids is empty: give at least one token id")
-    lists: Any = body.ids if isinstance(body.ids[0], list) else [body.ids]
-    special = body.skip_special_tokens is False
-    long = is_long_ids(lists)
-    decoded = await services.work(
-        lambda: decode_ids(services, lists, "ids", special=special), client=client_of(request), long=long
-    )
-    return json_response(decoded)
-
-
 def _pairs(inputs: str | list[str] | list[list[str]]) -> list[list[str]]:
     pairs: Any = (
         inputs if not isinstance(inputs, str) and inputs and isinstance(inputs[0], list) else [inputs]
@@ -451,23 +380,75 @@ def _pairs(inputs: str | list[str] | list[list[str]]) -> list[list[str]]:
     return list(pairs)
 
 
-def _sorted(classes: PairClasses, *, raw: bool) -> list[list[dict[str, Any]]]:
-    out = []
-    for row in classes.raw if raw else classes.probabilities:
-        order = np.argsort(-row, kind="stable")
-        out.append([{"label": classes.labels[at], "score": float(row[at])} for at in order])
-    return out
+# Tokens, and the model.
 
 
-def _prompt(services: Services, name: str | None) -> str:
-    prompts = services.model.checkpoint.prompts
+@ROUTES.add("POST", "/tokenize", Tokens)
+async def tokenize(call: Call, body: TokenizeRequest) -> Response:
+    """The tokens of texts, without truncation."""
+    texts = [body.inputs] if isinstance(body.inputs, str) else body.inputs
+    call.limits.check_texts(texts, "inputs")
+    prompt, special = _prompt(call, body.prompt_name), body.add_special_tokens is not False
+    prompted = [prompt + each for each in texts]
+
+    def work() -> list[bytes]:
+        check_tokens(call, prompted)
+        # As JSON: its objects would take many times the memory.
+        return [dumps(_tokens_of(call, each, special)) for each in prompted]
+
+    return encoded_list_response(await call.work(work, long=is_long(prompted)))
+
+
+@ROUTES.add("POST", "/decode", DecodedTexts)
+async def decode(call: Call, body: DecodeRequest) -> Response:
+    """The texts that token ids stand for."""
+    if not body.ids:
+        raise InputError("ids is empty: give at least one token id")
+    lists: Any = body.ids if isinstance(body.ids[0], list) else [body.ids]
+    special = body.skip_special_tokens is False
+    return json_response(
+        await call.work(lambda: decode_ids(call, lists, "ids", special=special), long=is_long_ids(lists))
+    )
+
+
+@ROUTES.add("GET", "/info", Info)
+async def info(call: Call) -> Response:
+    """The loaded model and the limits of a request."""
+    model, limits, cross = call.model, call.limits, reranker(call)
+    model_type: dict[str, Any] = {"embedding": {"pooling": "+".join(model.checkpoint.pooling.modes)}}
+    if cross is not None:
+        model_type["reranker"] = _labels(cross.labels)
+    if (labels := class_labels(call)) is not None:
+        model_type["classifier"] = _labels(labels)
+    return json_response(
+        {
+            "model_id": call.model_name,
+            "model_sha": None,
+            "model_dtype": model.precision,
+            "model_type": model_type,
+            "max_concurrent_requests": limits.queue_tokens // (model.max_length or limits.tokens),
+            "max_input_length": model.max_length or limits.tokens,
+            "max_batch_tokens": limits.tokens,
+            "max_batch_requests": None,
+            "max_client_batch_size": limits.texts,
+            "auto_truncate": True,
+            "tokenization_workers": 1,
+            "version": version("gemel"),
+            "sha": None,
+            "docker_label": None,
+        }
+    )
+
+
+def _prompt(call: Call, name: str | None) -> str:
+    prompts = call.model.checkpoint.prompts
     if name is not None and name not in prompts:
         available = ", ".join(sorted(prompts)) or "none"
         raise InputError(f"unknown prompt {name[:100]!r}. The model brings: {available}")
     return prompts[name] if name is not None else ""
 
 
-def _tokens_of(services: Services, text: str, special: bool) -> list[dict[str, Any]]:
+def _tokens_of(call: Call, text: str, special: bool) -> list[dict[str, Any]]:
     return [
         {
             "id": piece.id,
@@ -476,36 +457,8 @@ def _tokens_of(services: Services, text: str, special: bool) -> list[dict[str, A
             "start": None if piece.special else piece.start,
             "stop": None if piece.special else piece.stop,
         }
-        for piece in services.model.tokenizer.pieces(text, special=special)
+        for piece in call.model.tokenizer.pieces(text, special=special)
     ]
-
-
-def _info(services: Services) -> dict[str, Any]:
-    from importlib.metadata import version
-
-    model, limits = services.model, services.limits
-    classifier = find_classes(services)
-    model_type: dict[str, Any] = {"embedding": {"pooling": "+".join(model.checkpoint.pooling.modes)}}
-    if reranker(services) is not None:
-        model_type["reranker"] = _labels(services.cross.labels if services.cross else ())
-    if classifier is not None:
-        model_type["classifier"] = _labels(classifier.labels)
-    return {
-        "model_id": services.model_name,
-        "model_sha": None,
-        "model_dtype": model.precision,
-        "model_type": model_type,
-        "max_concurrent_requests": limits.queue_tokens // (model.max_length or limits.tokens),
-        "max_input_length": model.max_length or limits.tokens,
-        "max_batch_tokens": limits.tokens,
-        "max_batch_requests": None,
-        "max_client_batch_size": limits.texts,
-        "auto_truncate": True,
-        "tokenization_workers": 1,
-        "version": version("gemel"),
-        "sha": None,
-        "docker_label": None,
-    }
 
 
 def _labels(labels: Sequence[str]) -> dict[str, Any]:

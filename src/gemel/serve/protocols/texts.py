@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -15,8 +15,9 @@ from gemel.errors import InputError
 from gemel.model import Model
 from gemel.serve.batcher import EmbedOptions, EmbedResult
 from gemel.serve.errors import RouteError
-from gemel.serve.limits import TooLarge
-from gemel.serve.services import Services
+from gemel.serve.options import TooLarge
+from gemel.serve.routes import Texts, TokenIds, TokenLists
+from gemel.serve.services import Call
 
 CHUNK = 512  # texts of a large request that wait at once, so that it never fills the queue alone
 WHERE_CHARACTERS = 50_000  # of a condition
@@ -27,7 +28,7 @@ TOKENIZED_AT_ONCE = 64  # texts
 
 
 def is_long(texts: Sequence[str]) -> bool:
-    """Work on these texts is long work: see `Services.work`."""
+    """Work on these texts is long work: see `Call.work`."""
     return sum(map(len, texts)) > LONG_CHARACTERS
 
 
@@ -45,25 +46,23 @@ def _leaves(part: object) -> int:
     return 1 + sum(map(_leaves, inside))
 
 
-def check_tokens(services: Services, texts: Sequence[str]) -> None:
+def check_tokens(call: Call, texts: Sequence[str]) -> None:
     """Refuse texts with more tokens together than one request may have. Runs on a worker thread.
 
     Special tokens count. For work that does not go through the batcher, which counts its own. Tokens are those of the
     model, also where a cross-encoder reads the texts. One text at a time: of a request that is far too large only the
     first part is tokenized.
     """
-    tokenizer, count = services.model.tokenizer, 0
+    tokenizer, count = call.model.tokenizer, 0
     for text in texts:
         count += len(tokenizer.content([text])[0]) + len(tokenizer.special)
-        services.limits.check_tokens(count, all_counted=False)
+        call.limits.check_tokens(count, all_counted=False)
 
 
-def check_dimensions(services: Services, dimensions: int | None) -> None:
+def check_dimensions(call: Call, dimensions: int | None) -> None:
     """Refuse more numbers than a vector has."""
-    if dimensions is not None and dimensions > services.model.dim:
-        raise InputError(
-            f"dimensions must be at most {services.model.dim}, the model's own, got {dimensions}"
-        )
+    if dimensions is not None and dimensions > call.model.dim:
+        raise InputError(f"dimensions must be at most {call.model.dim}, the model's own, got {dimensions}")
 
 
 def prompt_for(model: Model, side: Literal["query", "document"]) -> str | None:
@@ -78,19 +77,19 @@ def unit_norm(model: Model) -> bool | None:
 
 
 async def embed_many(
-    services: Services, texts: Sequence[str], options: EmbedOptions, *, before: int = 0, limited: bool = True
+    call: Call, texts: Sequence[str], options: EmbedOptions, *, before: int = 0, limited: bool = True
 ) -> EmbedResult:
-    """As `services.embed`, in chunks that leave room in the queue for other requests.
+    """As `Call.embed`, in chunks that leave room in the queue for other requests.
 
     The limit of tokens is that of all chunks together; `before`: tokens that the request has had already; `limited`
     False: for texts that were stored in an index, not sent by the client.
     """
     parts: list[EmbedResult] = []
     for start in range(0, max(len(texts), 1), CHUNK):
-        parts.append(await services.embed(texts[start : start + CHUNK], options))
+        parts.append(await call.embed(texts[start : start + CHUNK], options))
         before += int(parts[-1].tokens.sum())
         if limited:
-            services.limits.check_tokens(before, all_counted=False)
+            call.limits.check_tokens(before, all_counted=False)
     if len(parts) == 1:
         return parts[0]
     return EmbedResult(
@@ -101,33 +100,48 @@ async def embed_many(
 
 
 async def embed_query_and_documents(
-    services: Services, query: str, documents: Sequence[str], options: EmbedOptions
+    call: Call, query: str, documents: Sequence[str], options: EmbedOptions
 ) -> tuple[EmbedResult, EmbedResult]:
     """Vectors of a query and of documents, each with the prompt of its side."""
-    query_options = replace(options, prompt_name=prompt_for(services.model, "query"))
-    query_result = await services.embed([query], query_options)
-    document_options = replace(options, prompt_name=prompt_for(services.model, "document"))
+    query_options = replace(options, prompt_name=prompt_for(call.model, "query"))
+    query_result = await call.embed([query], query_options)
+    document_options = replace(options, prompt_name=prompt_for(call.model, "document"))
     before = int(query_result.tokens.sum())
-    return query_result, await embed_many(services, documents, document_options, before=before)
+    return query_result, await embed_many(call, documents, document_options, before=before)
+
+
+# Token ids instead of texts.
+
+
+async def input_texts(
+    call: Call, given: str | Texts | TokenIds | TokenLists, name: str = "input"
+) -> list[str]:
+    """The texts of an `input` in any of its four forms; `name` is its field, for errors."""
+    if not isinstance(given, str) and not given:
+        raise InputError(f"{name} is empty: give at least one text")
+    every: list[Any] = (
+        [given] if isinstance(given, str) else given
+    )  # all of one type: the model has checked it
+    if not isinstance(every[0], str):
+        lists = every if isinstance(every[0], list) else [every]
+        every = await call.work(lambda: decode_exact_ids(call, lists, name), long=is_long_ids(lists))
+    call.limits.check_texts(every, name)
+    return every
 
 
 def is_long_ids(lists: Sequence[Sequence[int]]) -> bool:
-    """Work on these ids is long work: see `Services.work`."""
+    """Work on these ids is long work: see `Call.work`."""
     return CHARACTERS_PER_TOKEN * sum(map(len, lists)) > LONG_CHARACTERS
 
 
-def decode_ids(
-    services: Services, lists: Sequence[Sequence[int]], name: str, *, special: bool = False
-) -> list[str]:
+def decode_ids(call: Call, lists: Sequence[Sequence[int]], name: str, *, special: bool = False) -> list[str]:
     """The texts that lists of token ids stand for. `special`: special tokens are written too."""
-    tokenizer, count = services.model.tokenizer, sum(map(len, lists))
-    if len(lists) > services.limits.texts:
-        raise TooLarge(
-            f"{name} has {len(lists):,} lists; one request takes at most {services.limits.texts:,}"
-        )
-    if count > services.limits.tokens:
-        raise TooLarge(f"{name} has {count:,} tokens; one request takes at most {services.limits.tokens:,}")
-    longest = max(1, services.limits.characters // CHARACTERS_PER_TOKEN)
+    tokenizer, limits, count = call.model.tokenizer, call.limits, sum(map(len, lists))
+    if len(lists) > limits.texts:
+        raise TooLarge(f"{name} has {len(lists):,} lists; one request takes at most {limits.texts:,}")
+    if count > limits.tokens:
+        raise TooLarge(f"{name} has {count:,} tokens; one request takes at most {limits.tokens:,}")
+    longest = max(1, limits.characters // CHARACTERS_PER_TOKEN)
     for position, ids in enumerate(lists):
         if len(ids) > longest:
             where = f"{name}[{position}]" if len(lists) > 1 else name
@@ -137,19 +151,19 @@ def decode_ids(
         wrong = next((each for each in ids if not 0 <= each < size), None)
         if wrong is not None:
             raise InputError(
-                f"{name} has the token id {wrong}; {services.model_name} knows ids from 0 to {size - 1}. "
+                f"{name} has the token id {wrong}; {call.model_name} knows ids from 0 to {size - 1}. "
                 "Send texts, or ids of this model's own tokenizer (those of tiktoken mean other words)"
             )
     return [tokenizer.text(ids, special=special) for ids in lists]
 
 
-def decode_exact_ids(services: Services, lists: Sequence[Sequence[int]], name: str) -> list[str]:
+def decode_exact_ids(call: Call, lists: Sequence[Sequence[int]], name: str) -> list[str]:
     """As `decode_ids`, refusing ids that the tokenizer would not make of that text.
 
     So a vector is that of the very ids that were sent, and most ids of another tokenizer are noticed.
     """
-    tokenizer = services.model.tokenizer
-    texts = decode_ids(services, lists, name)
+    tokenizer = call.model.tokenizer
+    texts = decode_ids(call, lists, name)
     contents = (
         content
         for start in range(0, len(texts), TOKENIZED_AT_ONCE)
@@ -159,7 +173,7 @@ def decode_exact_ids(services: Services, lists: Sequence[Sequence[int]], name: s
         sent = [each for each in ids if each not in tokenizer.special_ids]
         if sent != [each for each in again.tolist() if each not in tokenizer.special_ids]:
             raise InputError(
-                f"{name}[{position}] is no sequence of token ids that the tokenizer of {services.model_name} makes. "
+                f"{name}[{position}] is no sequence of token ids that the tokenizer of {call.model_name} makes. "
                 "Send texts, or ids of this model's own tokenizer (those of tiktoken mean other words)"
             )
     return texts
@@ -182,10 +196,14 @@ def last_tokens(model: Model, text: str, prompt: str = "") -> str:
     return text
 
 
-def last_tokens_of(services: Services, texts: Sequence[str], prompt: str = "") -> list[str]:
-    """`last_tokens` of texts, if they are within the tokens of a request. Runs on a worker thread."""
-    check_tokens(services, texts)
-    return [last_tokens(services.model, text, prompt) for text in texts]
+async def keep_ends(call: Call, texts: list[str], prompt: str = "") -> list[str]:
+    """Of each text as much of the end as the model reads after the prompt."""
+
+    def work() -> list[str]:
+        check_tokens(call, texts)
+        return [last_tokens(call.model, text, prompt) for text in texts]
+
+    return await call.work(work, long=is_long(texts))
 
 
 def first_tokens(model: Model, text: str, most: int) -> str:
@@ -196,39 +214,27 @@ def first_tokens(model: Model, text: str, most: int) -> str:
     return text if len(pieces) <= most else text[: pieces[most - 1].stop]
 
 
-_OWNER = "sentence-transformers/"
-
-
-def aliases(services: Services) -> set[str]:
-    """The names of the loaded model: with and without the owner of its repository."""
-    names = {services.model_name, services.model.name}
-    names |= {name.rpartition("/")[2] for name in names}
-    return names | {_OWNER + name for name in names if "/" not in name}
-
-
-def loaded_models(services: Services) -> list[str]:
+def loaded_models(call: Call) -> list[str]:
     """The names of the loaded models, as clients should use them."""
-    return [services.model_name, *([services.cross_name] if services.cross_name else [])]
+    cross = call.services.cross_name
+    return [call.model_name] if cross is None else [call.model_name, cross]
 
 
-def check_model(services: Services, name: str) -> None:
-    """Refuse (404) a name that is not the loaded model's."""
-    if name not in aliases(services):
-        _refuse(services, name)
+def check_model(call: Call, name: str, *, reranks: bool = False) -> None:
+    """Refuse (404) a name that is not the loaded model's, with or without the owner of its repository.
 
-
-def check_reranker(services: Services, name: str | None) -> None:
-    """Refuse (404) a name that is neither the cross-encoder's nor the model's; None means what is loaded."""
-    cross = {services.cross_name, (services.cross_name or "").rpartition("/")[2]} - {None, ""}
-    if name is not None and name not in aliases(services) | cross:
-        _refuse(services, name)
-
-
-def _refuse(services: Services, name: str) -> None:
-    loaded = ", ".join(loaded_models(services))
-    raise RouteError(
-        404,
-        f"the model {name[:100]!r} is not loaded here. Loaded: {loaded}",
-        code="model_not_found",
-        param="model",
-    )
+    `reranks`: the name may also be the cross-encoder's.
+    """
+    names = {call.model_name, call.model.name}
+    names |= {each.rpartition("/")[2] for each in names}
+    names |= {f"sentence-transformers/{each}" for each in names if "/" not in each}
+    cross = call.services.cross_name
+    if reranks and cross is not None:
+        names |= {cross, cross.rpartition("/")[2]}
+    if name not in names:
+        raise RouteError(
+            404,
+            f"the model {name[:100]!r} is not loaded here. Loaded: {', '.join(loaded_models(call))}",
+            code="model_not_found",
+            param="model",
+        )

@@ -1,19 +1,109 @@
-"""The role of each column (anchor, positive, label, ...): as the caller says, else by the names that data sets use.
+"""Sources of rows (files, data sets of the package datasets, lists and dicts in memory) and the roles of their columns.
 
+A column has the role (anchor, positive, label, ...) that the caller gives it, else by the names that data sets use.
 `RowLayout` turns the values of a record into texts: a list of positives becomes rows, a list of negatives columns.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeGuard
 
 from gemel.errors import InputError
-from gemel.files.records import kind_of, listed
+from gemel.files.records import Bad, Record, RecordFile, kind_of, listed
 from gemel.training.data.labels import BadValueError
 from gemel.training.objectives.base import Needs
+
+
+@dataclass(frozen=True, eq=False)
+class DataSource:
+    """Named columns, row by row."""
+
+    name: str
+    where: str
+    """Comes before the line or row number in messages."""
+    columns: list[str]
+    records: Callable[[Sequence[str]], Iterator[Record | Bad]]
+    """The rows, with the values of these columns."""
+    class_names: Callable[[str], tuple[str, ...] | None] = lambda column: None
+    """The names that integers in a label column stand for; None if unknown."""
+
+
+def is_several(data: object) -> TypeGuard[Sequence[object]]:
+    """True for a list of paths or data sets; a list of dicts is one data set."""
+    return isinstance(data, list | tuple) and bool(data) and not isinstance(data[0], Mapping)
+
+
+def source_of(data: object) -> DataSource:
+    """The source for a path, a data set, a list of dicts, or a dict of columns."""
+    if isinstance(data, str | Path):
+        file = RecordFile(data)
+        base = file.path.name.removesuffix(".gz")
+        return DataSource(base.rsplit(".", 1)[0] or base, str(data), file.columns(), file.records)
+    if isinstance(data, Mapping):
+        return _column_source(data)
+    if hasattr(data, "column_names") and hasattr(data, "__iter__"):
+        return _dataset_source(data)
+    if isinstance(data, list | tuple):
+        if not data or not isinstance(data[0], Mapping):
+            raise InputError("the data has no rows: expected a list of dicts, each with the same keys")
+        return DataSource(
+            "data", "data", [str(name) for name in data[0]], lambda names: _records(data, names)
+        )
+    raise InputError(
+        f"training data must be a file, a data set with column names, a list of dicts or a dict of columns, "
+        f"got {type(data).__name__}"
+    )
+
+
+def _column_source(columns: Mapping[str, Any]) -> DataSource:
+    """A dict of columns of one length."""
+    splits = [str(key) for key, value in columns.items() if hasattr(value, "column_names")]
+    if splits:
+        raise InputError(
+            f"the data has the splits {', '.join(splits)}. Give one of them: data[{splits[0]!r}]"
+        )
+    lengths = {str(name): len(column) for name, column in columns.items()}
+    if len(set(lengths.values())) > 1:
+        raise InputError(f"the columns have different lengths: {lengths}")
+
+    def records(names: Sequence[str]) -> Iterator[Record | Bad]:
+        rows = zip(*(columns[name] for name in names), strict=True)
+        return (Record(f"row {number}", values) for number, values in enumerate(rows))
+
+    return DataSource("data", "data", list(columns), records)
+
+
+def _dataset_source(dataset: Any) -> DataSource:  # noqa: ANN401 - used by its attributes only
+    """A Dataset or IterableDataset of the package datasets, used by its attributes: the package is not imported."""
+    name = str(getattr(getattr(dataset, "info", None), "dataset_name", None) or "dataset")
+    columns = dataset.column_names
+    if columns is None:  # a stream has none before its first row
+        columns = next(iter(dataset), {})
+
+    def records(names: Sequence[str]) -> Iterator[Record | Bad]:
+        select = getattr(dataset, "select_columns", None)
+        return _records(dataset if select is None else select(list(dict.fromkeys(names))), names)
+
+    def class_names(column: str) -> tuple[str, ...] | None:
+        features = getattr(dataset, "features", None) or {}
+        names = getattr(features.get(column), "names", None)
+        return tuple(names) if names else None
+
+    return DataSource(name, name, list(columns), records, class_names)
+
+
+def _records(rows: Iterable[Any], names: Sequence[str]) -> Iterator[Record | Bad]:
+    for number, row in enumerate(rows):
+        missing = [name for name in names if name not in row]
+        if missing:
+            yield Bad(f"row {number}", f"no field {missing[0]!r}")
+        else:
+            yield Record(f"row {number}", tuple(row[name] for name in names))
+
 
 PAIRS = (
     ("left", "right"),
@@ -87,11 +177,10 @@ def choose_columns(
     texts = finder.texts(needs.texts)
     extra = finder.numbered(needs.more) if needs.more else []
     label = None
+    missing = [role for role in needs.texts if role not in texts]
     if needs.label not in (None, "tokens"):
         label = finder.label(str(needs.label))
-    missing = [role for role in needs.texts if role not in texts]
-    if label is None and needs.label not in (None, "tokens"):
-        missing.append(str(needs.label))
+        missing += [] if label else [str(needs.label)]
     present = [role for role in needs.texts if role in texts]
     return ColumnChoice(
         texts=(*(texts[role] for role in present), *extra),
@@ -115,14 +204,9 @@ def labeled_pair(
     if "negative" in choice.roles or (choice.named and not {"anchor", "positive"} & set(choice.missing)):
         return None
     pair = choose_columns(columns, Needs(texts=("left", "right")), given)
-    label = _label_column(columns, given)
-    return None if pair.missing or label is None else replace(pair, label=label)
-
-
-def _label_column(columns: Sequence[str], given: Mapping[str, str] | None = None) -> str | None:
-    """A column that says how two texts are related, by any kind of label."""
     finder = _ColumnFinder(columns, dict(given or {}))
-    return next((name for kind in ("class", "binary", "score") if (name := finder.label(kind))), None)
+    label = next((name for kind in ("class", "binary", "score") if (name := finder.label(kind))), None)
+    return None if pair.missing or label is None else replace(pair, label=label)
 
 
 class _ColumnFinder:

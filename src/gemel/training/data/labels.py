@@ -10,7 +10,7 @@ import math
 from array import array
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,12 +39,20 @@ class Labels:
     notes: tuple[str, ...] = ()
 
 
-class LabelReader(Protocol):
-    """Takes the labels one by one; `done` gives them all."""
+class LabelReader:
+    """Takes the labels one by one; `done` gives them all. A subclass says what integer a label is, or stores others."""
 
-    def add(self, value: Any) -> None: ...  # noqa: ANN401 - any value in the data
+    def __init__(self) -> None:
+        self._values = array("q")
 
-    def done(self, where: str) -> Labels: ...
+    def add(self, value: Any) -> None:  # noqa: ANN401 - any value in the data
+        self._values.append(self._code(value))
+
+    def _code(self, value: Any) -> int:  # noqa: ANN401
+        raise NotImplementedError
+
+    def done(self, where: str) -> Labels:
+        return Labels(np.array(self._values))
 
 
 def open_reader(
@@ -66,17 +74,17 @@ def open_reader(
     return NumberLabels(kind, score_range)
 
 
-class ClassLabels:
+class ClassLabels(LabelReader):
     """Names of classes, or integers that stand for names."""
 
     def __init__(self, names: Sequence[str] | None, classes: Sequence[str] | None) -> None:
+        super().__init__()
         self._names = tuple(names or classes or ())
         self._given = tuple(classes or ())
         self._codes: dict[Any, int] = {}  # of values as in the data
         self._classes: dict[str, int] = {}
-        self._values = array("q")
 
-    def add(self, value: Any) -> None:  # noqa: ANN401
+    def _code(self, value: Any) -> int:  # noqa: ANN401
         try:
             code = self._codes.get(value)
         except TypeError:
@@ -86,7 +94,7 @@ class ClassLabels:
         if code is None:
             name = self._name(value)
             code = self._codes[value] = self._classes.setdefault(name, len(self._classes))
-        self._values.append(code)
+        return code
 
     def _name(self, value: Any) -> str:  # noqa: ANN401
         name = plain_name(value)
@@ -106,33 +114,19 @@ class ClassLabels:
     def done(self, where: str) -> Labels:
         classes = self._given or ordered(self._classes)
         codes = np.array([classes.index(name) for name in self._classes], dtype=np.int64)
-        return Labels(
-            codes[_int64(self._values)] if self._values else _int64(self._values),
-            tuple(classes),
-            notes=(f"labels: {', '.join(classes)}",),
-        )
+        return Labels(codes[np.array(self._values)], classes, notes=(f"labels: {', '.join(classes)}",))
 
 
-def _int64(values: array[int]) -> NDArray[np.int64]:
-    return np.frombuffer(values, dtype=np.int64) if values else np.empty(0, np.int64)
-
-
-class BinaryLabels:
+class BinaryLabels(LabelReader):
     """0 and 1, also written as true and false."""
 
     _MEANING: ClassVar = {"0": 0, "1": 1, "0.0": 0, "1.0": 1, "false": 0, "true": 1, "no": 0, "yes": 1}
 
-    def __init__(self) -> None:
-        self._values = array("q")
-
-    def add(self, value: Any) -> None:  # noqa: ANN401
+    def _code(self, value: Any) -> int:  # noqa: ANN401
         label = self._MEANING.get(str(value).strip().lower())
         if label is None:
             raise BadValueError(f"the label must be 0 or 1, got {value!r}")
-        self._values.append(label)
-
-    def done(self, where: str) -> Labels:
-        return Labels(_int64(self._values))
+        return label
 
 
 _RELATIONS: Mapping[str, int] = {
@@ -144,14 +138,14 @@ _RELATIONS: Mapping[str, int] = {
 }
 
 
-class RelationLabels:
+class RelationLabels(LabelReader):
     """NLI labels, or 0 and 1, as 1: the texts belong together · -1: they do not · 0: neutral."""
 
     def __init__(self, names: tuple[str, ...] | None) -> None:
+        super().__init__()
         self._names = names
-        self._values = array("q")
 
-    def add(self, value: Any) -> None:  # noqa: ANN401 - any value in the data
+    def _code(self, value: Any) -> int:  # noqa: ANN401
         name = plain_name(value)
         if name in UNLABELED or (self._names and name == "-1"):
             raise BadValueError(f"no gold label ({value!r})")
@@ -163,36 +157,32 @@ class RelationLabels:
                 f"the label {value!r} does not say whether two texts belong together: expected "
                 f"{', '.join(NLI)}, or 0 and 1"
             )
-        self._values.append(_RELATIONS[name.lower()])
-
-    def done(self, where: str) -> Labels:
-        return Labels(_int64(self._values))
+        return _RELATIONS[name.lower()]
 
 
-class GroupLabels:
+class GroupLabels(LabelReader):
     """Any values, numbered in the order of their first occurrence."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._codes: dict[str, int] = {}
-        self._values = array("q")
 
-    def add(self, value: Any) -> None:  # noqa: ANN401
+    def _code(self, value: Any) -> int:  # noqa: ANN401
         name = plain_name(value)
         if not name:
             raise BadValueError("no group")
-        self._values.append(self._codes.setdefault(name, len(self._codes)))
+        return self._codes.setdefault(name, len(self._codes))
 
     def done(self, where: str) -> Labels:
-        return Labels(_int64(self._values), notes=(f"{len(self._codes):,} groups",))
+        return Labels(np.array(self._values), notes=(f"{len(self._codes):,} groups",))
 
 
-class NumberLabels:
+class NumberLabels(LabelReader):
     """Scores, rescaled to 0..1 (or left on -1..1), and margins, left as they are."""
 
     def __init__(self, kind: str, score_range: tuple[float, float] | None) -> None:
-        self._kind = kind
-        self._range = score_range
-        self._values = array("d")
+        self._kind, self._range = kind, score_range
+        self._numbers = array("d")
 
     def add(self, value: Any) -> None:  # noqa: ANN401
         try:
@@ -201,22 +191,22 @@ class NumberLabels:
             raise BadValueError(f"the {self._kind} {value!r} is not a number") from None
         if not math.isfinite(number):
             raise BadValueError(f"the {self._kind} {value!r} is not a finite number")
-        self._values.append(number)
+        self._numbers.append(number)
 
     def done(self, where: str) -> Labels:
-        values = np.frombuffer(self._values, dtype=np.float64) if self._values else np.empty(0)
+        values = np.array(self._numbers)
         if self._kind != "score" or not len(values):
             return Labels(values.astype(np.float32))
         scale = find_range(values, self._range, where)
         return Labels(rescale(values, scale), range=scale, notes=(scale.summary(),))
 
 
-class VectorLabels:
+class VectorLabels(LabelReader):
     """Lists of numbers of one length, stored on disk."""
 
     def __init__(self) -> None:
         self._dim = 0
-        self._values = Spool("f")
+        self._vectors = Spool("f")
 
     def add(self, value: Any) -> None:  # noqa: ANN401
         try:
@@ -230,10 +220,10 @@ class VectorLabels:
         self._dim = self._dim or len(vector)
         if len(vector) != self._dim:
             raise BadValueError(f"the vector has {len(vector)} numbers, earlier ones have {self._dim}")
-        self._values.extend(vector.tobytes())
+        self._vectors.extend(vector.tobytes())
 
     def done(self, where: str) -> Labels:
-        return Labels(self._values.done().reshape(-1, max(self._dim, 1)))
+        return Labels(self._vectors.done().reshape(-1, max(self._dim, 1)))
 
 
 def plain_name(value: Any) -> str:  # noqa: ANN401 - a label as in the data

@@ -17,7 +17,16 @@ from numpy.typing import NDArray
 from gemel.errors import InputError
 from gemel.files.records import Bad, Record
 from gemel.files.rows import BAD_SHOWN
-from gemel.training.data.columns import ColumnChoice, RowLayout, choose_columns, labeled_pair, layout_of
+from gemel.training.data.columns import (
+    ColumnChoice,
+    DataSource,
+    RowLayout,
+    choose_columns,
+    is_several,
+    labeled_pair,
+    layout_of,
+    source_of,
+)
 from gemel.training.data.labels import (
     UNLABELED,
     BadValueError,
@@ -28,8 +37,7 @@ from gemel.training.data.labels import (
     ordered,
     plain_name,
 )
-from gemel.training.data.sources import DataSource, is_several, source_of
-from gemel.training.data.store import TableExamples, TextWriter
+from gemel.training.data.store import Examples, TextWriter
 from gemel.training.objectives.base import OBJECTIVES, Needs
 
 
@@ -55,7 +63,7 @@ def open_examples(
     score_range: tuple[float, float] | None = None,
     labels: Sequence[str] | None = None,
     objective: str | None = None,
-) -> TableExamples:
+) -> Examples:
     """One data set: a file, several files of one kind, a data set with columns, a list of dicts, a dict of columns.
 
     `columns`: role to name, for unusual names. `labels`: all classes, in their order. `objective`: its name, for
@@ -75,7 +83,7 @@ def open_all(
     score_range: tuple[float, float] | None = None,
     labels: Sequence[str] | None = None,
     objective: str | None = None,
-) -> list[TableExamples]:
+) -> list[Examples]:
     """A list of data sets, to be mixed in training; their classes have one order.
 
     Labeled pairs read for ranking become two: rows with a negative, and rows without.
@@ -92,10 +100,10 @@ def open_all(
     return [each.with_classes(classes) for each in datasets]
 
 
-def _open(sources: Sequence[DataSource], how: Reading, name: str | None) -> list[TableExamples]:
+def _open(sources: Sequence[DataSource], how: Reading, name: str | None) -> list[Examples]:
     more = f" and {len(sources) - 1} more" if len(sources) > 1 else ""
     name = name or sources[0].name + more
-    if labeled_pair(sources[0].columns(), how.needs, how.columns):
+    if labeled_pair(sources[0].columns, how.needs, how.columns):
         return _ranking_from_pairs(sources, how, name)
     chosen = [_choose(source, how) for source in sources]
     first = chosen[0]
@@ -119,8 +127,7 @@ def _open(sources: Sequence[DataSource], how: Reading, name: str | None) -> list
 
 
 def _choose(source: DataSource, how: Reading) -> Chosen:
-    columns = source.columns()
-    choice = choose_columns(columns, how.needs, how.columns)
+    choice = choose_columns(source.columns, how.needs, how.columns)
     if choice.missing:
         raise refuse_columns(source, how.needs, choice, how.objective)
     return Chosen(source, choice)
@@ -131,11 +138,10 @@ def _column_notes(chosen: Sequence[Chosen]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(f"columns: {part.choice.summary()}" for part in chosen))
 
 
-def _ranking_from_pairs(sources: Sequence[DataSource], how: Reading, name: str) -> list[TableExamples]:
+def _ranking_from_pairs(sources: Sequence[DataSource], how: Reading, name: str) -> list[Examples]:
     chosen = []
     for source in sources:
-        columns = source.columns()
-        pair = labeled_pair(columns, how.needs, how.columns)
+        pair = labeled_pair(source.columns, how.needs, how.columns)
         if pair is None:
             raise InputError(f"{source.where} has no label, but {name} has. Open them as separate data sets")
         chosen.append(Chosen(source, pair))
@@ -214,7 +220,7 @@ class BadRows:
 
 def read_examples(
     chosen: Sequence[Chosen], layout: RowLayout, reader: LabelReader | None, *, skip_bad: bool, name: str
-) -> TableExamples:
+) -> Examples:
     """All rows of all sources as one data set."""
     texts, lengths, bad = TextWriter(), array("i"), BadRows(skip_bad)
     for part in chosen:
@@ -240,7 +246,7 @@ def read_examples(
     bad.check_some_good(where, len(lengths))
     stored = texts.done()
     labels = Labels(None) if reader is None else reader.done(where)
-    return TableExamples(
+    return Examples(
         name=name,
         roles=layout.roles,
         texts=stored,
@@ -264,7 +270,7 @@ def refuse_columns(
     advice = f"These objectives fit your columns: {', '.join(fit)}." if fit else "No objective fits them."
     return InputError(
         f"{source.where}: {subject} needs columns {', '.join(_needed(needs))}; the data has "
-        f"{', '.join(source.columns())} (missing: {', '.join(choice.missing)}). {advice} "
+        f"{', '.join(source.columns)} (missing: {', '.join(choice.missing)}). {advice} "
         "If a column has another name, give it with columns (--column ROLE=NAME)"
     )
 
@@ -280,28 +286,27 @@ def fitting_objectives(source: DataSource) -> list[str]:
 
 
 def _fits(source: DataSource, needs: Needs) -> bool:
-    columns = source.columns()
-    pair = labeled_pair(columns, needs)
+    pair = labeled_pair(source.columns, needs)
     if pair is not None:
-        return _readable(RelationLabels(source.class_names(str(pair.label))), source, pair)
-    choice = choose_columns(columns, needs)
+        return _readable(RelationLabels(source.class_names(str(pair.label))), Chosen(source, pair))
+    choice = choose_columns(source.columns, needs)
     if choice.missing or needs.label is None or choice.label is None:
         return not choice.missing
-    return _readable(open_reader(needs.label, names=source.class_names(choice.label)), source, choice)
+    reader = open_reader(needs.label, names=source.class_names(choice.label))
+    return _readable(reader, Chosen(source, choice))
 
 
-def _readable(reader: Any, source: DataSource, choice: ColumnChoice) -> bool:  # noqa: ANN401 - any reader of labels
-    for record in source.records(choice.columns):
-        if isinstance(record, Record):
-            try:
-                reader.add(record.values[-1])
-            except BadValueError:
-                return False
-            return True
-    return False
+def _readable(reader: LabelReader, part: Chosen) -> bool:
+    """Whether the first row has a label for this reader."""
+    values = part.first()
+    try:
+        reader.add(values[-1] if values else None)
+    except BadValueError:
+        return False
+    return bool(values)
 
 
-def ranking_rows(pairs: TableExamples, *, alone: bool) -> list[TableExamples]:
+def ranking_rows(pairs: Examples, *, alone: bool) -> list[Examples]:
     """Labeled pairs as (anchor, positive, negative); `alone`: also (anchor, positive) for anchors without a negative.
 
     Each positive makes one row: what an anchor entails. What contradicts it is a negative; the negatives of an anchor
@@ -343,9 +348,7 @@ def _assign(
     return assigned
 
 
-def _ranking_part(
-    pairs: TableExamples, cells: NDArray[np.int64], roles: tuple[str, ...], what: str
-) -> TableExamples:
+def _ranking_part(pairs: Examples, cells: NDArray[np.int64], roles: tuple[str, ...], what: str) -> Examples:
     sizes = np.diff(pairs.texts.ends)  # bytes, close enough to characters for grouping by length
     note = f"{len(cells):,} rows {what} from {len(pairs):,} labeled pairs"
     return replace(

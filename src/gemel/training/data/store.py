@@ -1,7 +1,6 @@
 """Training data as the loop sees it: rows of texts by role, a label per row, random access.
 
-`Examples` is the protocol. `TableExamples` implements it for data that was read and checked: its texts are in a
-temporary file that is memory-mapped and disappears when the process ends.
+The texts of `Examples` are in a temporary file that is memory-mapped and disappears when the process ends.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
-from typing import Any, BinaryIO, Protocol, cast
+from typing import Any, BinaryIO, cast
 from weakref import finalize
 
 import numpy as np
@@ -37,61 +36,7 @@ class Batch:
     """One label per row: int64 for class, binary, group; float32 for score, margin; (n, d) float32 for vector."""
 
 
-class Examples(Protocol):
-    """One data set, checked and ready for one objective."""
-
-    name: str
-    roles: tuple[str, ...]
-    """Roles of the columns of every batch, such as ("anchor", "positive", "negative", "negative")."""
-    classes: tuple[str, ...]
-    """Names of the labels, in the order of their codes; empty unless the label is a class."""
-    lengths: NDArray[np.int32]
-    """Characters of each row, all its texts together: for grouping by length."""
-
-    def __len__(self) -> int: ...
-
-    def batch(self, rows: Rows) -> Batch:
-        """The rows at these positions, in this order."""
-        ...
-
-    def fingerprint(self) -> str:
-        """sha256 of the rows, so that a run is not resumed on other data."""
-        ...
-
-
-@dataclass(frozen=True, eq=False)
-class Draw:
-    """The rows of one step: which data set, and which of its rows."""
-
-    dataset: int
-    rows: Rows
-
-
-class Sampler(Protocol):
-    """The order of an epoch, a function of seed and epoch, so that a resume needs only the position in it."""
-
-    def epoch(self, number: int) -> Sequence[Draw]: ...
-
-
 _ROWS = 4096
-
-
-def text_hashes(examples: Examples) -> Hashes:
-    """(n, columns) equal for equal texts; computed in one pass unless the data set has them."""
-    stored: Hashes | None = getattr(examples, "hashes", None)
-    if stored is not None:
-        return stored
-    parts = [
-        np.array([[text_hash(text) for text in column] for column in batch.columns], dtype=np.uint64).T
-        for batch in batches_in_order(examples)
-    ]
-    return np.concatenate(parts) if parts else np.empty((0, len(examples.roles)), np.uint64)
-
-
-def batches_in_order(examples: Examples) -> Iterator[Batch]:
-    """All rows, a few thousand at a time."""
-    for start in range(0, len(examples), _ROWS):
-        yield examples.batch(np.arange(start, min(start + _ROWS, len(examples)), dtype=np.int64))
 
 
 @dataclass(frozen=True)
@@ -119,18 +64,20 @@ class ScoreRange:
 
 
 @dataclass(eq=False)
-class TableExamples:
-    """One data set, read and checked for one objective. Implements `Examples`."""
+class Examples:
+    """One data set, read and checked for one objective."""
 
     name: str
     roles: tuple[str, ...]
+    """Roles of the columns of every batch, such as ("anchor", "positive", "negative", "negative")."""
     texts: Texts
     cells: NDArray[np.int64]
     """(n, columns) indices into `texts`."""
     lengths: NDArray[np.int32]
-    """(n,) characters of each row."""
+    """(n,) characters of each row, all its texts together: for grouping by length."""
     labels: NDArray[Any] | None = None
     classes: tuple[str, ...] = ()
+    """Names of the labels, in the order of their codes; empty unless the label is a class."""
     score_range: ScoreRange | None = None
     notes: tuple[str, ...] = ()
     """What was decided about the data: columns, labels, scale."""
@@ -148,11 +95,18 @@ class TableExamples:
         return self.texts.hashes[self.cells]
 
     def batch(self, rows: Rows) -> Batch:
+        """The rows at these positions, in this order."""
         cells = self.cells[rows]
         columns = tuple(self.texts.pick(column) for column in cells.T)
         return Batch(columns, None if self.labels is None else self.labels[rows])
 
+    def batches_in_order(self) -> Iterator[Batch]:
+        """All rows, a few thousand at a time."""
+        for start in range(0, len(self), _ROWS):
+            yield self.batch(np.arange(start, min(start + _ROWS, len(self)), dtype=np.int64))
+
     def fingerprint(self) -> str:
+        """sha256 of the rows, so that a run is not resumed on other data."""
         digest = hashlib.sha256("\x1f".join([*self.roles, "", *self.classes]).encode())
         digest.update(self.texts.digest)
         digest.update(np.ascontiguousarray(self.cells).data)
@@ -160,7 +114,7 @@ class TableExamples:
             digest.update(np.ascontiguousarray(self.labels).data)
         return digest.hexdigest()
 
-    def with_classes(self, classes: Sequence[str]) -> TableExamples:
+    def with_classes(self, classes: Sequence[str]) -> Examples:
         """The same rows with their labels numbered as in `classes`, which must have every class of these rows."""
         missing = [name for name in self.classes if name not in classes]
         if missing or self.labels is None:

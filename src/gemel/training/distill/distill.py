@@ -19,6 +19,8 @@ from gemel.training.distill.job import (
     PairObjective,
     likely_how,
 )
+from gemel.training.distill.methods import distill_layers, distill_pairs, distill_vectors
+from gemel.training.distill.static_table import distill_static
 from gemel.training.distill.teacher import CrossTeacher, open_teacher
 from gemel.training.options import TrainOptions
 
@@ -77,7 +79,7 @@ def distill(  # noqa: PLR0913 - each is a thing that the user names
     _check(job)
     job.open()
     try:
-        result = _method(method)(job)
+        result = _METHODS[method](job)
     except InputError:
         job.discard()
         raise
@@ -85,17 +87,12 @@ def distill(  # noqa: PLR0913 - each is a thing that the user names
     return result
 
 
-def _method(how: How) -> Callable[[DistillJob], DistillResult]:
-    """The function of this method, imported when it is used."""
-    if how == "static":
-        from gemel.training.distill.static_table import distill_static as method
-    elif how == "layers":
-        from gemel.training.distill.by_layers import distill_layers as method
-    elif how == "vectors":
-        from gemel.training.distill.by_vectors import distill_vectors as method
-    else:
-        from gemel.training.distill.by_pairs import distill_pairs as method
-    return method
+_METHODS: Mapping[How, Callable[[DistillJob], DistillResult]] = {
+    "pairs": distill_pairs,
+    "vectors": distill_vectors,
+    "layers": distill_layers,
+    "static": distill_static,
+}
 
 
 def _check(job: DistillJob) -> None:

@@ -27,14 +27,16 @@ from gemel.options import check_choice, check_count
 from gemel.terminal import Progress
 from gemel.texts.encode_folder import FolderProgress, encode_to_folder, read_folder
 from gemel.training.data import open_all
-from gemel.training.data.columns import choose_columns
-from gemel.training.data.sources import is_several, source_of
+from gemel.training.data.columns import choose_columns, is_several, source_of
 from gemel.training.distill.teacher import (
     AgreementScores,
     AgreementTest,
     BiTeacher,
     CrossTeacher,
     StudentAgreement,
+    Teacher,
+    agreement_on_texts,
+    split_rows,
 )
 from gemel.training.objectives.base import Needs
 from gemel.training.options import TrainOptions
@@ -50,7 +52,7 @@ class DistillJob:
 
     request: DistillRequest
     options: TrainOptions
-    teacher: BiTeacher | CrossTeacher
+    teacher: Teacher
     say: Callable[[str], None] = lambda line: None
     """Called with each note, line by line."""
     notes: list[str] = field(default_factory=list)
@@ -115,6 +117,17 @@ class DistillJob:
             self.notes.append(line)
             self.say(line)
 
+    def read_texts(self, near_by: Model | None = None) -> StudentTexts:
+        """The texts to learn from, and the test on those held out; `near_by` finds its near pairs, else the teacher."""
+        seed = self.options.seed
+        data = read_texts(self.request.data, self.request.columns, skip_bad=self.options.skip_bad)
+        self.note(*data.notes)
+        split = split_rows(len(data.rows), seed)
+        test = agreement_on_texts(
+            self.teacher, data.rows, split, near_by=near_by or self.encoder.model, seed=seed
+        )
+        return StudentTexts([data.rows[row] for row in split.train], test)
+
     def vectors(self, texts: Sequence[str]) -> Vectors:
         """The teacher's vectors of `texts`, stored in the folder and computed once."""
         teacher = self.encoder
@@ -157,7 +170,9 @@ class DistillJob:
             teacher=ModelSide(
                 self.teacher.name, _megabytes(self.teacher.files), speed, "pairs" if cross else "texts"
             ),
-            student=_student(student, after),
+            student=ModelSide(
+                student.name, _megabytes(student.checkpoint.parts), None if after is None else after.speed
+            ),
             dim=student.dim,
             learnt_from=learnt_from,
             before=None if before is None else before.agreement,
@@ -169,11 +184,6 @@ class DistillJob:
         text = json.dumps(result.to_json(), indent=2, ensure_ascii=False)
         (self.folder / "result.json").write_text(text + "\n", encoding="utf-8")
         return result
-
-
-def _student(student: Model, after: AgreementScores | None) -> ModelSide:
-    size = _megabytes(student.checkpoint.parts)
-    return ModelSide(student.name, size, None if after is None else after.speed)
 
 
 def _megabytes(files: Sequence[Path]) -> float:
@@ -214,21 +224,25 @@ class DistillRows:
     """Distinct rows of texts: one text, a text and its translations, or a pair."""
 
     rows: list[tuple[str, ...]]
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...]
 
-    def __len__(self) -> int:
-        return len(self.rows)
+
+@dataclass(frozen=True, eq=False)
+class StudentTexts:
+    """The rows that a student learns from, and its test on the others."""
+
+    train: list[tuple[str, ...]]
+    test: AgreementTest
 
 
 def read_texts(
     data: object, columns: Mapping[str, str] | None = None, *, skip_bad: bool = False
 ) -> DistillRows:
     """Texts, with their translations if there are such columns; of pairs and triplets, all their texts."""
-    parts = data if is_several(data) else [data]
     rows: dict[tuple[str, ...], None] = {}
     notes: dict[str, None] = {}
-    for part in parts:
-        names = source_of(part).columns()
+    for part in data if is_several(data) else [data]:
+        names = source_of(part).columns
         needs = next((each for each in (_TEXTS, *_OTHERS) if _fits(names, each, columns)), _TEXTS)
         for examples in open_all(part, needs, columns=columns, skip_bad=skip_bad):
             texts = [examples.texts.pick(column) for column in examples.cells.T]
@@ -245,7 +259,7 @@ def read_pairs(
 ) -> DistillRows | None:
     """Pairs of texts, with any labels; None: the data has single texts."""
     parts = data if is_several(data) else [data]
-    if not _fits(source_of(parts[0]).columns(), _PAIRS, columns):
+    if not _fits(source_of(parts[0]).columns, _PAIRS, columns):
         return None
     rows: dict[tuple[str, ...], None] = {}
     notes: dict[str, None] = {}

@@ -33,9 +33,8 @@ from gemel.model import Model, load
 from gemel.options import check_count
 from gemel.terminal import Progress
 from gemel.texts.whitening import principal_axes
-from gemel.training.distill.by_vectors import learn_vectors, widest_directions
-from gemel.training.distill.job import DistillJob, DistillResult, read_texts
-from gemel.training.distill.teacher import agreement_on_texts, split_rows
+from gemel.training.distill.job import DistillJob, DistillResult
+from gemel.training.distill.methods import learn_vectors, widest_directions
 from gemel.training.run import publish
 from gemel.types import Vectors
 from gemel.vectors.similarity import normalize, row_scores
@@ -64,16 +63,16 @@ def make_static(
     teacher = model if isinstance(model, Model) else load(model)
     chosen = None if texts is None else check_texts(texts)
 
-    def table() -> StaticTable:
-        return make_table(teacher, chosen, dim, threads=threads, progress=progress)
+    def write(folder: Path) -> Path:
+        table = make_table(teacher, chosen, dim, threads=threads, progress=progress)
+        return write_static(teacher.checkpoint, table.rows, folder, overwrite=overwrite)
 
     if out is not None:
         check_target(Path(out), teacher.checkpoint, overwrite)  # before minutes of work
-        return write_static(teacher.checkpoint, table().rows, Path(out), overwrite=overwrite)
+        return write(Path(out))
 
     def fill(folder: Path, scratch: Path) -> None:
-        made = write_static(teacher.checkpoint, table().rows, scratch / "student")
-        for path in made.iterdir():
+        for path in write(scratch / "student").iterdir():
             path.rename(folder / path.name)
 
     return cache.install(_cached_name(teacher, chosen, dim), fill)
@@ -117,19 +116,16 @@ def distill_static(job: DistillJob) -> DistillResult:
         job.note(*plain.notes)
         publish(_write_student(job, plain, "static").checkpoint.folder, request.out)
         return job.finish(None, None, "", None)
-    rows = read_texts(request.data, request.columns, skip_bad=options.skip_bad)
-    job.note(*rows.notes)
-    split = split_rows(len(rows), options.seed)
-    test = agreement_on_texts(job.encoder, rows.rows, split, near_by=None, seed=options.seed)
-    before = test.measure(_write_student(job, plain, "static-unfitted"), threads=options.threads)
-    texts = [rows.rows[row][0] for row in split.train]
+    data = job.read_texts()
+    before = data.test.measure(_write_student(job, plain, "static-unfitted"), threads=options.threads)
+    texts = [row[0] for row in data.train]
     fitted = fitted_rows(teacher, vocabulary, dim, texts=texts, vectors=job.vectors(texts))
     job.note(*fitted.notes)
     student = _write_student(job, fitted, "static")
     if request.trains:
-        return learn_vectors(job, student, rows.rows, split, test)
+        return learn_vectors(job, student, data)
     publish(student.checkpoint.folder, request.out)
-    return job.finish(test, before, f"{len(texts):,} texts", None)
+    return job.finish(data.test, before, f"{len(texts):,} texts", None)
 
 
 def _write_student(job: DistillJob, table: StaticTable, name: str) -> Model:
@@ -230,10 +226,6 @@ class StaticTable:
     """(vocabulary, dim) float32"""
     notes: tuple[str, ...] = ()
     """What was done, for messages."""
-
-    @property
-    def dim(self) -> int:
-        return int(self.rows.shape[1])
 
 
 def static_rows(model: Model, vocabulary: Vocabulary, dim: int) -> StaticTable:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import perf_counter
-from typing import Protocol
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,26 +32,7 @@ _POSITIVE_LABELS = ("entailment", "duplicate", "paraphrase", "equivalent", "simi
 _MOST_HELD_OUT, _FEWEST_HELD_OUT = 500, 8
 
 
-class Teacher(Protocol):
-    """Scores pairs of texts."""
-
-    name: str
-    scale: str
-    """What a score is, for messages."""
-    files: tuple[Path, ...]
-    """Its weights."""
-
-    @property
-    def identity(self) -> str:
-        """Equal for teachers that give equal scores."""
-        ...
-
-    def scores(self, left: Sequence[str], right: Sequence[str]) -> Vectors:
-        """(n,) for each pair `left[i]`, `right[i]`."""
-        ...
-
-
-def open_teacher(name: str | Path, *, threads: int | None = None) -> BiTeacher | CrossTeacher:
+def open_teacher(name: str | Path, *, threads: int | None = None) -> Teacher:
     """A teacher by name or folder, of the kind that the folder has."""
     if is_cross_encoder(find_model(name)):
         return CrossTeacher(load_cross(name), threads)
@@ -62,6 +43,7 @@ class BiTeacher:
     """A sentence encoder; its score is the cosine of its vectors."""
 
     scale = "the cosine"
+    """What a score is, for messages."""
 
     def __init__(self, model: Model, threads: int | None = None) -> None:
         self.model, self.threads = model, threads
@@ -69,6 +51,7 @@ class BiTeacher:
 
     @property
     def identity(self) -> str:
+        """Equal for teachers that give equal scores."""
         return self.model.fingerprint.digest
 
     def encode(self, texts: Sequence[str], *, progress: bool = False) -> Vectors:
@@ -79,6 +62,7 @@ class BiTeacher:
         return vectors
 
     def scores(self, left: Sequence[str], right: Sequence[str]) -> Vectors:
+        """(n,) for each pair `left[i]`, `right[i]`."""
         vectors = self.encode([*left, *right])
         cosines = row_scores(vectors[: len(left)], vectors[len(left) :])
         return np.asarray(np.clip(cosines, -1, 1), dtype=np.float32)
@@ -109,6 +93,9 @@ class CrossTeacher:
         if not self._unbounded:
             return score
         return np.asarray(1 / (1 + np.exp(-score.astype(np.float64))), dtype=np.float32)
+
+
+Teacher: TypeAlias = BiTeacher | CrossTeacher
 
 
 def _positive_label(model: CrossModel) -> int | None:
@@ -206,15 +193,13 @@ def agreement_on_texts(
     rows: Sequence[tuple[str, ...]],
     split: HeldOutSplit,
     *,
-    near_by: Model | None,
+    near_by: Model,
     seed: int = 0,
 ) -> AgreementTest:
-    """A test with near and random pairs of held-out texts. `near_by` finds the near ones; None: the teacher."""
+    """A test with near and random pairs of held-out texts, the near ones by the vectors of `near_by`."""
     test = [rows[row] for row in split.test]
     texts = [row[0] for row in test]
-    finder = near_by or (teacher.model if isinstance(teacher, BiTeacher) else None)
-    assert finder is not None, "a cross-encoder has no vectors"
-    vectors = finder.encode(texts, on_long="truncate")
+    vectors = near_by.encode(texts, on_long="truncate")
     each = 3 if isinstance(teacher, BiTeacher) else 1  # a cross-encoder runs once per pair
     proposed = propose_pairs(vectors, neighbors=each, random=each, seed=seed)
     right = [

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gemel.errors import InputError
-from gemel.training.objectives.base import Needs, Objective, check_positive, register
-from gemel.training.objectives.compare import rank_by_score, unit
+from gemel.training.objectives.base import Needs, Objective, check_positive, rank_by_score, register, unit
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

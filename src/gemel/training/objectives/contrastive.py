@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, get_args
 
 from gemel.options import check_choice
-from gemel.training.objectives.base import Needs, Objective, check_positive, register
-from gemel.training.objectives.compare import Distance, distance_rows
+from gemel.training.objectives.base import Distance, Needs, Objective, check_positive, distance_rows, register
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -34,13 +33,11 @@ class Contrastive(Objective):
     def __call__(
         self, vectors: tuple[Tensor, ...], label: Tensor | None, weights: nn.Module | None = None
     ) -> Tensor:
-        import torch
-
         assert label is not None, "the data has 0 or 1 for each pair"
         left, right = vectors
         distance = distance_rows(left, right, self.metric)
         alike = label == 1
-        losses = torch.where(alike, distance**2, torch.relu(self.margin - distance) ** 2) / 2
+        losses = (distance**2).where(alike, (self.margin - distance).relu() ** 2) / 2
         if self.online:
             losses = losses[_hard(distance.detach(), alike)]
         return losses.mean() if len(losses) else distance.sum() * 0
@@ -48,10 +45,7 @@ class Contrastive(Objective):
 
 def _hard(distance: Tensor, alike: Tensor) -> Tensor:
     """(n,) bool; in a batch of only 1s or only 0s all count."""
-    import torch
-
-    nearest = distance.masked_fill(alike, torch.inf).amin()
-    farthest = distance.masked_fill(~alike, -torch.inf).amax()
     if alike.all() or not alike.any():
-        return torch.ones_like(alike)
-    return torch.where(alike, distance > nearest, distance < farthest)
+        return alike.new_ones(len(alike))
+    nearest, farthest = distance[~alike].amin(), distance[alike].amax()
+    return (distance > nearest).where(alike, distance < farthest)

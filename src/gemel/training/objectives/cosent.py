@@ -5,8 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gemel.training.objectives.base import Needs, Objective, check_positive, register
-from gemel.training.objectives.compare import cosine_rows, rank_by_score
+from gemel.training.objectives.base import (
+    Needs,
+    Objective,
+    check_positive,
+    cosine_rows,
+    rank_by_score,
+    register,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

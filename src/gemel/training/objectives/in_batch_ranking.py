@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gemel.errors import InputError
-from gemel.training.objectives.base import Needs, Objective, check_positive, register
-from gemel.training.objectives.compare import cosine_table, info_nce
+from gemel.training.objectives.base import Needs, Objective, check_positive, cosine_table, info_nce, register
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

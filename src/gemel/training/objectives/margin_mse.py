@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 from gemel.options import check_choice
-from gemel.training.objectives.base import Needs, Objective, register
-from gemel.training.objectives.compare import unit
+from gemel.training.objectives.base import Needs, Objective, register, unit
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

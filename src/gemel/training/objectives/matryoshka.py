@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gemel.errors import InputError
-from gemel.training.objectives.base import Needs, Objective
-from gemel.training.objectives.compare import unit
+from gemel.training.objectives.base import Needs, Objective, unit
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gemel.training.objectives.base import Needs, Objective, register
-from gemel.training.objectives.compare import cosine_rows
+from gemel.training.objectives.base import Needs, Objective, cosine_rows, register
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

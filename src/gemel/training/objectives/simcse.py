@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gemel.training.objectives.base import Needs, Objective, check_positive, register
-from gemel.training.objectives.compare import cosine_table, info_nce
+from gemel.training.objectives.base import Needs, Objective, check_positive, cosine_table, info_nce, register
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

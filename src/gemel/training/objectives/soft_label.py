@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gemel.errors import InputError
-from gemel.training.objectives.base import Needs, Objective, check_share, register
-from gemel.training.objectives.compare import cosine_rows
+from gemel.training.objectives.base import Needs, Objective, check_share, cosine_rows, register
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 from gemel.options import check_choice
-from gemel.training.objectives.base import Needs, Objective, check_positive, register
-from gemel.training.objectives.compare import Distance, distance_rows, distance_table
+from gemel.training.objectives.base import (
+    Distance,
+    Needs,
+    Objective,
+    check_positive,
+    distance_rows,
+    distance_table,
+    register,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -64,24 +72,20 @@ class Triplet(Objective):
 
     def _hardest(self, distance: Tensor, near: Tensor, far: Tensor) -> Tensor:
         """One loss for each text with positives and negatives: the farthest positive against the nearest negative."""
-        import torch
-
         both = near.any(1) & far.any(1)
-        right = distance.masked_fill(~near, -torch.inf).amax(1)[both]
-        wrong = distance.masked_fill(~far, torch.inf).amin(1)[both]
-        return torch.relu(right - wrong + self.margin)
+        right = distance.masked_fill(~near, -inf).amax(1)[both]
+        wrong = distance.masked_fill(~far, inf).amin(1)[both]
+        return (right - wrong + self.margin).relu()
 
     def _by_pairs(self, distance: Tensor, near: Tensor, far: Tensor) -> Tensor:
         """Losses of the triplets of each pair of a group, by a table of (pairs, n), not (n, n, n)."""
-        import torch
-
-        anchor, positive = torch.nonzero(near & far.any(1)[:, None], as_tuple=True)
+        anchor, positive = (near & far.any(1)[:, None]).nonzero(as_tuple=True)
         right = distance[anchor, positive][:, None]
         if self.mining == "all":
-            losses = torch.relu(right - distance[anchor] + self.margin)[far[anchor]]
+            losses = (right - distance[anchor] + self.margin).relu()[far[anchor]]
             return losses[losses > 0]  # else the loss would fade as more triplets are right
         beyond = far[anchor] & (distance[anchor] > right)
-        nearest = distance[anchor].masked_fill(~beyond, torch.inf).amin(1)
-        farthest = distance[anchor].masked_fill(~far[anchor], -torch.inf).amax(1)
-        wrong = torch.where(beyond.any(1), nearest, farthest)  # without one beyond: the farthest negative
-        return torch.relu(right[:, 0] - wrong + self.margin)
+        nearest = distance[anchor].masked_fill(~beyond, inf).amin(1)
+        farthest = distance[anchor].masked_fill(~far[anchor], -inf).amax(1)
+        wrong = nearest.where(beyond.any(1), farthest)  # without one beyond: the farthest negative
+        return (right[:, 0] - wrong + self.margin).relu()

@@ -5,7 +5,6 @@ Tasks run on threads: compiled code and NumPy release the interpreter while they
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -15,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gemel.errors import InputError
+from gemel.options import check_count, usable_cores
 from gemel.types import Vectors
 from gemel.vectors.similarity import Metric, check_same_dim
 
@@ -197,10 +197,8 @@ class Scanner(Protocol):
 def thread_count(threads: int | None) -> int:
     """`threads`, checked; None: as many cores as this process may use."""
     if threads is None:
-        available = getattr(os, "sched_getaffinity", None)
-        return len(available(0)) if available else os.cpu_count() or 1
-    if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
-        raise InputError(f"threads must be a whole number of at least 1, or None for all, got {threads!r}")
+        return usable_cores()
+    check_count("threads", threads)
     return threads
 
 
@@ -212,10 +210,5 @@ def in_threads(work: Callable[[Task], None], tasks: Iterable[Task], threads: int
             work(task)
         return
     with ThreadPoolExecutor(min(threads, len(waiting))) as pool:
-        futures = [pool.submit(work, task) for task in waiting]
-        try:
-            for future in futures:
-                future.result()
-        except BaseException:
-            pool.shutdown(wait=True, cancel_futures=True)
-            raise
+        for _ in pool.map(work, waiting):  # cancels what has not begun when a result is an error
+            pass

@@ -227,10 +227,7 @@ class RowsView(ctypes.Structure):
     """A set of rows; see rows.h."""
 
     _fields_ = (
-        ("values", _pointer),
-        ("chosen", _pointer),
-        ("inverse", _pointer),
-        ("center", _pointer),
+        *((name, _pointer) for name in ("values", "chosen", "inverse", "center")),
         ("factor", ctypes.c_double),
         ("dim", _number),
     )
@@ -242,9 +239,7 @@ class BoundsView(ctypes.Structure):
     _fields_ = (
         ("kind", _number),
         ("form", _number),
-        ("scale", ctypes.c_double),
-        ("slack", ctypes.c_double),
-        ("relative", ctypes.c_double),
+        *((name, ctypes.c_double) for name in ("scale", "slack", "relative")),
     )
 
 
@@ -255,11 +250,7 @@ class BlockView(ctypes.Structure):
         ("rows", ctypes.POINTER(RowsView)),
         ("begin", _number),
         ("count", _number),
-        ("packed", _pointer),
-        ("own", _pointer),
-        ("step", _pointer),
-        ("start", _pointer),
-        ("widest", _pointer),
+        *((name, _pointer) for name in ("packed", "own", "step", "start", "widest")),
     )
 
 
@@ -273,10 +264,7 @@ class HeapsView(ctypes.Structure):
     """The best so far of every lane; see scan.cpp."""
 
     _fields_ = (
-        ("score", _pointer),
-        ("index", _pointer),
-        ("filled", _pointer),
-        ("bias", _pointer),
+        *((name, _pointer) for name in ("score", "index", "filled", "bias")),
         ("k", _number),
     )
 

@@ -17,7 +17,7 @@ struct Bounds {
 
     float limit(float floor) const {
         double t = (floor - 0x1p-149) * scale;  // below the smallest float32, scores round by as much
-        if (kind != PRODUCT && floor > 0) return INFINITY;  // no distance is negative
+        if (kind != PRODUCT && floor > 0) return INFINITY;  // distances are never negative
         if (kind == EUCLIDEAN) t = -t * t / 2;
         return (float)(t - std::fabs(t) * relative - slack);
     }
@@ -42,7 +42,7 @@ struct Block {
     }
 };
 
-// What the length of a row and its rounding error add to its sums: they are upper bounds.
+// Upper bounds of what the length of a row and its rounding error add to its sums.
 static inline float row_bias(const Bounds &bounds, const float *scaled, long padded, float error) {
     return (bounds.kind == EUCLIDEAN ? -0.5f * square_sum(scaled, padded) : 0.0f) + error;
 }

@@ -61,7 +61,7 @@ struct PairTake {
     const Rows &right;
     Pairs pairs;
     bool triangle;
-    int64_t *patience;  // pairs that may still be scored in vain
+    int64_t *patience;  // pairs that may still be scored without success
     long lane_begin, lane_count, row_begin, row_count, scored, count;
 
     void operator()(long lane, long row) {
@@ -90,7 +90,7 @@ struct PairTake {
 };
 
 // Pairs of the block with right rows `state[0]` .. `end`, from panel `state[1]` on. Stops early when `pairs` is full, or
-// when more than `state[2]` candidates were scored in vain; `state` then says where to continue.
+// when more than `state[2]` candidates were scored without success; `state` then says where to continue.
 // Returns the number of pairs.
 EXPORT int64_t gemel_pairs(const Block *block, const Rows *right, const Bounds *bounds, int64_t end, float floor,
                               int triangle, const Pairs *pairs, int64_t *state) {
@@ -181,7 +181,7 @@ struct HeapTake {
 };
 
 // Corpus rows `state[0]` .. `end` against every lane of the block. Stops early when more than `state[1]` candidates were
-// scored in vain; `state[0]` then says where to continue.
+// scored without success; `state[0]` then says where to continue.
 EXPORT void gemel_nearest(const Block *block, const Rows *corpus, const Bounds *bounds, int64_t end, const Heaps *heaps,
                              int64_t *state) {
     StreamBuffer buffer(*corpus, *bounds, *block);
@@ -224,7 +224,7 @@ EXPORT void gemel_exact(int kind, const Rows *left, const Rows *right, const int
     for (long at = 0; at < count; at++) out[at] = exact_pair(kind, *left, i[at], *right, j[at]);
 }
 
-// 0 baseline, 1 avx2, 2 avx512, 3 avx512vnni; asked of the baseline kernel.
+// 0 baseline, 1 avx2, 2 avx512, 3 avx512vnni; called in the baseline kernel.
 EXPORT int gemel_processor_level() {
 #if defined(__x86_64__)
     __builtin_cpu_init();

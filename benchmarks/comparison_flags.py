@@ -1,4 +1,4 @@
-"""What all comparisons can be asked, said once; each adds its own flags."""
+"""The flags that all comparisons share; each script adds its own."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from environments import Environments
 
 HERE = Path(__file__).parent
 WORK = HERE / ".environments"
-"""Environments of peers, and a folder `work` for what is made on the way."""
+"""Environments of peers, and a folder `work` for intermediate files."""
 DATA = HERE.parent.parent / "shared" / "data"
 
 
 def comparison(
     about: str | None, results: str, *, data: str = "", rounds: int = 0
 ) -> argparse.ArgumentParser:
-    """A parser: `results` is the file's name, `data` says which folders of data are read, `rounds` how often."""
+    """A parser: `results` is the file's name, `data` names the data folders, `rounds` is the default."""
     made = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = made.add_argument
     if data:
@@ -36,6 +36,6 @@ def environments_of(options: argparse.Namespace) -> Environments:
 
 
 def result_file(options: argparse.Namespace) -> Path | None:
-    """Where the results go; None: nowhere."""
-    found: Path | None = options.out or (None if options.quick else options.results)
-    return found
+    """The file for the results; None: they are not written."""
+    result: Path | None = options.out or (None if options.quick else options.results)
+    return result

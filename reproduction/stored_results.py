@@ -45,13 +45,13 @@ class Line:
 
 def read_results(folder: Path = RESULTS) -> dict[str, Content]:
     """Table to content."""
-    found: dict[str, Content] = {}
+    result: dict[str, Content] = {}
     for scale in SCALES:  # from small to large: a larger one replaces a smaller one
         for path in sorted(folder.glob(f"table-*-{scale}.json")):
             content = json.loads(path.read_text(encoding="utf-8"))
             if content["rows"]:
-                found[content["table"]] = content
-    return found
+                result[content["table"]] = content
+    return result
 
 
 def lines_of(content: Content) -> dict[str, Line]:

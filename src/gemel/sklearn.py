@@ -1,7 +1,8 @@
-"""`FewShotClassifier`: logistic regression on vectors, optionally after tuning the encoder on pairs of the few texts.
+"""Estimators for scikit-learn (extra `evaluate`): `SentenceVectors`, texts to vectors, and `FewShotClassifier`.
 
-Tuning is that of SetFit (arXiv 2209.11055): eight texts of a class make 28 pairs with label 1. A saved classifier is a
-folder with classifier.json, head.safetensors, and model/ unless the model has a name.
+The classifier is a logistic regression on vectors, optionally after tuning the encoder on pairs of the few texts as
+SetFit does (arXiv 2209.11055): eight texts of a class make 28 pairs with label 1. A saved classifier is a folder with
+classifier.json, head.safetensors, and model/ unless the model has a name.
 """
 
 from __future__ import annotations
@@ -9,8 +10,9 @@ from __future__ import annotations
 import shutil
 import tempfile
 import weakref
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from functools import lru_cache
 from importlib.util import find_spec
 from itertools import combinations
 from pathlib import Path
@@ -18,23 +20,111 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, column_or_1d
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file
 
 from gemel.checkpoint.files import read_object
-from gemel.errors import InputError, ModelError
+from gemel.encoder.tokenizer import check_texts
+from gemel.errors import InputError, MissingExtra, ModelError
 from gemel.evaluation.probe import one_thread
 from gemel.files.atomic import atomic_folder, write_json
-from gemel.model import Model
+from gemel.model import Model, load
 from gemel.options import EncodeOptions, OnLong, Precision
-from gemel.sklearn.vectors import shared_model, texts_of
 from gemel.types import AnyVectors
+
+try:
+    from sklearn.base import BaseEstimator, ClassifierMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.utils.extmath import softmax
+    from sklearn.utils.multiclass import check_classification_targets
+    from sklearn.utils.validation import check_is_fitted, column_or_1d
+except ModuleNotFoundError as error:
+    raise MissingExtra("gemel.sklearn", "scikit-learn", "evaluate") from error
+
+__all__ = ["FewShotClassifier", "SentenceVectors"]
 
 _TRAINING = ("torch", "transformers", "accelerate")  # of the extra `train`
 
+_ABOUT, _HEAD, _MODEL = "classifier.json", "head.safetensors", "model"
 
-class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+_KINDS = "biufU"  # of labels that JSON can represent; objects are checked one by one
+
+_MODELS = 4  # in memory; a grid search creates dozens of estimators with the same model
+
+
+class _TextEstimator(BaseEstimator):  # type: ignore[misc]
+    """An estimator that takes texts. Its parameters with the names of `EncodeOptions` are options of encoding."""
+
+    def __sklearn_tags__(self) -> Any:  # noqa: ANN401 - sklearn.utils.Tags
+        tags = super().__sklearn_tags__()
+        tags.input_tags.string = True
+        tags.input_tags.one_d_array = True
+        tags.input_tags.two_d_array = False
+        return tags
+
+    def _options(self) -> EncodeOptions:
+        names = {field.name for field in fields(EncodeOptions)} & set(self._get_param_names())
+        return EncodeOptions(**{name: getattr(self, name) for name in names})
+
+
+class SentenceVectors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _TextEstimator):  # type: ignore[misc]
+    """A transformer of texts to (n, dim) vectors. Nothing is learned: `transform` works without `fit`.
+
+    The parameters are those of `gemel.EncodeOptions`. An estimator has only the name of the model, so that it is cheap
+    to clone and to pickle; the model is loaded on first use and shared within the process.
+    """
+
+    def __init__(
+        self,
+        model: str | Path = "all-MiniLM-L6-v2",
+        *,
+        dim: int | None = None,
+        precision: Precision | None = None,
+        prompt: str | None = None,
+        prompt_name: str | None = None,
+        normalize: bool | None = None,
+        on_long: OnLong = "warn",
+        threads: int | None = None,
+    ) -> None:
+        self.model = model
+        self.dim = dim
+        self.precision = precision
+        self.prompt = prompt
+        self.prompt_name = prompt_name
+        self.normalize = normalize
+        self.on_long = on_long
+        self.threads = threads
+
+    def fit(self, X: Any, y: object = None) -> Self:  # noqa: ANN401, ARG002, N803, RUF100 - their names
+        """Check the texts and the parameters."""
+        texts_of(X)
+        self._ready()
+        return self
+
+    def transform(self, X: Any) -> AnyVectors:  # noqa: ANN401, N803 - their names
+        """(n, dim) float32, in the order of the texts."""
+        texts = texts_of(X)
+        return self._ready().encode(texts, self._options())
+
+    def __sklearn_tags__(self) -> Any:  # noqa: ANN401 - sklearn.utils.Tags
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = []  # texts in, float32 out
+        tags.requires_fit = False
+        return tags
+
+    @property
+    def _n_features_out(self) -> int:
+        """For `get_feature_names_out`."""
+        return self.dim or shared_model(self.model).dim
+
+    def _ready(self) -> Model:
+        """The model; raises for a prompt that it does not have, or a `dim` that is too large."""
+        model = shared_model(self.model)
+        model.prepare([], self._options())
+        return model
+
+
+class FewShotClassifier(ClassifierMixin, _TextEstimator):  # type: ignore[misc]
     """A classifier of texts that learns from a few examples of each class.
 
     tune: train the encoder on pairs of the examples, which helps most for a plain encoder. False: only fit the head.
@@ -99,7 +189,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:  # noqa: ANN401, N803 - their names
         """(n, classes) probabilities in the order of `classes_`."""
-        return probabilities(self._scores(X))
+        return np.asarray(softmax(self._scores(X)))
 
     def decision_function(self, X: Any) -> NDArray[np.float64]:  # noqa: ANN401, N803 - their names
         """(n, classes) logits; for two classes (n,) those of the second."""
@@ -112,33 +202,63 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         A model with a name is not copied; `load` checks that it is still the same.
         """
         check_is_fitted(self, "head_")
-        stored = StoredClassifier(
-            parameters={**self.get_params(), "folder": None},
-            classes=self.classes_,
-            head=self.head_,
-            model=self.encoder_,
-            fingerprint=self._model().fingerprint_for(self._options()).digest,
-            tuned=self.tuned_,
-        )
-        return write_classifier(stored, self._model(), folder, overwrite=overwrite)
+        target = Path(folder).absolute()
+        _check_target(target, overwrite)
+        own = Path(self.encoder_).expanduser().is_dir()
+        about = {
+            "parameters": {name: _as_json(value) for name, value in self.get_params().items()}
+            | {"folder": None},
+            "classes": _plain(self.classes_),
+            "dtype": "object" if self.classes_.dtype == object else self.classes_.dtype.str,
+            "model": None if own else self.encoder_,
+            "fingerprint": self._digest(),
+            "tuned": self.tuned_,
+        }
+        with atomic_folder(target) as working:
+            write_json(working / _ABOUT, about)
+            tensors = {"weight": self.head_.weight, "bias": self.head_.bias}
+            save_file({name: np.ascontiguousarray(each) for name, each in tensors.items()}, working / _HEAD)
+            if own:
+                self._model().save(working / _MODEL)
+        return Path(folder)
 
     @classmethod
     def load(cls, folder: str | Path) -> Self:
         """The classifier that `save` wrote."""
-        stored = read_classifier(folder)
-        stored.check_parameters(cls._get_param_names())
-        classifier = cls(**stored.parameters)
-        classifier.classes_, classifier.tuned_ = stored.classes, stored.tuned
-        classifier.encoder_, classifier.head_ = stored.model, stored.head
-        stored.check(classifier._model().fingerprint_for(classifier._options()).digest)
+        classifier, saved = cls._read(Path(folder).expanduser())
+        now = classifier._digest()
+        if now != saved:
+            raise ModelError(
+                f"the vectors of the model {classifier.encoder_} differ ({now}) from when the classifier was saved "
+                f"({saved}). Restore that model, or fit the classifier again"
+            )
         return classifier
 
-    def __sklearn_tags__(self) -> Any:  # noqa: ANN401 - sklearn.utils.Tags
-        tags = super().__sklearn_tags__()
-        tags.input_tags.string = True
-        tags.input_tags.one_d_array = True
-        tags.input_tags.two_d_array = False
-        return tags
+    @classmethod
+    def _read(cls, folder: Path) -> tuple[Self, str]:
+        """The classifier in a folder, and the fingerprint of the vectors that its head was fitted on."""
+        if not (folder / _ABOUT).is_file():
+            raise ModelError(
+                f"no classifier in {folder}: there is no {_ABOUT}. Give a folder that save() wrote"
+            )
+        about = read_object(folder / _ABOUT)
+        try:
+            parameters, tensors = {**about["parameters"]}, load_file(folder / _HEAD)
+            unknown = sorted(set(parameters) - set(cls._get_param_names()))
+            classifier = cls(**{name: parameters[name] for name in set(parameters) - set(unknown)})
+            classifier.classes_ = np.array(about["classes"], dtype=np.dtype(about["dtype"]))
+            classifier.head_ = LogisticHead(tensors["weight"], tensors["bias"])
+            classifier.encoder_ = about["model"] or str(folder / _MODEL)
+            classifier.tuned_, fingerprint = about["tuned"], about["fingerprint"]
+        except (KeyError, TypeError, ValueError, OSError, SafetensorError) as error:
+            raise ModelError(f"the classifier in {folder} cannot be read: {error}. Save it again") from error
+        if unknown:
+            raise ModelError(
+                f"the saved classifier has the parameter {unknown[0]!r}, which FewShotClassifier does not take. "
+                f"It takes: {', '.join(cls._get_param_names())}. "
+                "Load it with the version that saved it, or fit it again"
+            )
+        return classifier, fingerprint
 
     def __getstate__(self) -> Any:  # noqa: ANN401 - as BaseEstimator's
         if getattr(self, "_temporary", None) is not None:
@@ -156,13 +276,11 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         from gemel.training.train import train
 
         prompt = shared_model(self.model).fingerprint_for(self._options()).prompt
-        pairs = pairs_from_labels(
-            [prompt + text for text in texts], numbers, partners=self.partners, seed=self.seed
-        )
+        prompted = [prompt + text for text in texts]
         out = self._model_folder()
         train(
             self.model,
-            pairs.columns(),
+            pairs_from_labels(prompted, numbers, partners=self.partners, seed=self.seed),
             objective="contrastive",
             settings={"online": True},  # only pairs that are not separated yet
             out=out,
@@ -193,17 +311,12 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _model(self) -> Model:
         return shared_model(self.encoder_)
 
+    def _digest(self) -> str:
+        """The fingerprint of the vectors."""
+        return self._model().fingerprint_for(self._options()).digest
+
     def _encode(self, texts: list[str]) -> AnyVectors:
         return self._model().encode(texts, self._options())
-
-    def _options(self) -> EncodeOptions:
-        return EncodeOptions(
-            prompt=self.prompt,
-            prompt_name=self.prompt_name,
-            precision=self.precision,
-            on_long=self.on_long,
-            threads=self.threads,
-        )
 
     def _scores(self, given: object) -> NDArray[np.float64]:
         check_is_fitted(self, "head_")
@@ -224,6 +337,39 @@ def _can_train() -> bool:
     return all(find_spec(package) is not None for package in _TRAINING)
 
 
+def texts_of(given: Any) -> list[str]:  # noqa: ANN401 - a list, an array, a column or a frame of one column
+    """The texts of a list, an array, a Series, or a table of one column."""
+    if isinstance(given, str | bytes):
+        raise InputError("the input must be a list of texts, got one string. Write [text]")
+    if getattr(given, "ndim", 1) == 2:
+        columns = given.shape[1]
+        if columns != 1:
+            raise InputError(
+                f"the input must be one column of texts, got {columns}. Select a column, or use ColumnTransformer "
+                "with a SentenceVectors for each column"
+            )
+        given = np.asarray(given, dtype=object)[:, 0]
+    return check_texts(given)
+
+
+def shared_model(model: object) -> Model:
+    """The model of a name or folder, shared by all estimators of the process; a changed folder is loaded again."""
+    if not isinstance(model, str | Path):
+        kind = type(model).__name__
+        raise InputError(
+            f"model must be a name or a folder, so that it can be cloned and pickled; got a {kind}"
+        )
+    folder = Path(model).expanduser()
+    stamp = max((path.stat().st_mtime_ns for path in folder.iterdir()), default=0) if folder.is_dir() else 0
+    return _loaded(str(model), stamp)
+
+
+@lru_cache(maxsize=_MODELS)
+def _loaded(model: str, stamp: int) -> Model:
+    """`stamp` changes with the files of a folder."""
+    return load(model)
+
+
 @dataclass(frozen=True, eq=False)
 class LogisticHead:
     """Weights of each class; of two classes the first has zeros."""
@@ -240,12 +386,6 @@ class LogisticHead:
         return np.stack([(wide * row).sum(axis=1) for row in self.weight], axis=1) + self.bias
 
 
-def probabilities(scores: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(n, classes) probabilities of logits."""
-    powers = np.exp(scores - scores.max(axis=1, keepdims=True))
-    return np.asarray(powers / powers.sum(axis=1, keepdims=True))
-
-
 def fit_head(
     vectors: NDArray[Any],
     numbers: NDArray[np.int64],
@@ -254,8 +394,6 @@ def fit_head(
     seed: int,
 ) -> LogisticHead:
     """Logistic regression with an L2 penalty; `C` is that of scikit-learn."""
-    from sklearn.linear_model import LogisticRegression
-
     if not C > 0:
         raise InputError(f"C must be more than 0, got {C!r}")
     with one_thread("the few-shot classifier"):
@@ -268,26 +406,13 @@ def fit_head(
     return LogisticHead(weight, bias)
 
 
-@dataclass(frozen=True)
-class LabelPairs:
-    """Training data of pairs."""
-
-    left: list[str]
-    right: list[str]
-    label: list[int]
-    """1 within a class, 0 across."""
-
-    def columns(self) -> dict[str, list[Any]]:
-        """The data for `gemel.train`."""
-        return {"left": self.left, "right": self.right, "label": self.label}
-
-
 def pairs_from_labels(
     texts: Sequence[str], labels: NDArray[np.int64], *, partners: int, seed: int
-) -> LabelPairs:
-    """Pairs within classes, on average at most `partners` per text, and equally many random pairs across classes.
+) -> dict[str, list[Any]]:
+    """Training data: pairs within classes (label 1), and equally many random pairs across classes (label 0).
 
-    All pairs are distinct, and none has two equal texts.
+    Within classes there are on average at most `partners` per text. All pairs are distinct, and none has two equal
+    texts.
     """
     random = np.random.default_rng(seed)
     same_class = [pair for label in np.unique(labels) for pair in _within(labels == label, partners, random)]
@@ -299,11 +424,11 @@ def pairs_from_labels(
         )
     different_class = _across(texts, labels, len(same_class), random)
     chosen = [*same_class, *different_class]
-    return LabelPairs(
-        left=[texts[i] for i, _ in chosen],
-        right=[texts[j] for _, j in chosen],
-        label=[1] * len(same_class) + [0] * len(different_class),
-    )
+    return {
+        "left": [texts[i] for i, _ in chosen],
+        "right": [texts[j] for _, j in chosen],
+        "label": [1] * len(same_class) + [0] * len(different_class),
+    }
 
 
 def _within(members: NDArray[np.bool_], partners: int, random: np.random.Generator) -> list[tuple[int, int]]:
@@ -331,90 +456,6 @@ def _across(
         if labels[one] != labels[other] and texts[one] != texts[other]:
             pairs[min(one, other), max(one, other)] = None
     return list(pairs)
-
-
-_ABOUT, _HEAD, _MODEL = "classifier.json", "head.safetensors", "model"
-
-_KINDS = "biufU"  # of labels that JSON can represent; objects are checked one by one
-
-
-@dataclass(frozen=True, eq=False)
-class StoredClassifier:
-    """A classifier without the weights of its model."""
-
-    parameters: Mapping[str, Any]
-    classes: NDArray[Any]
-    head: LogisticHead
-    model: str
-    """The name or folder of the model that the head was fitted on."""
-    fingerprint: str
-    """Of the vectors that the head was fitted on."""
-    tuned: bool
-
-    def check_parameters(self, supported: Collection[str]) -> None:
-        """Raise for parameters that this version does not have."""
-        unknown = sorted(set(self.parameters) - set(supported))
-        if unknown:
-            raise ModelError(
-                f"the saved classifier has the parameter {unknown[0]!r}, which FewShotClassifier does not take. "
-                f"It takes: {', '.join(supported)}. Load it with the version that saved it, or fit it again"
-            )
-
-    def check(self, fingerprint: str) -> None:
-        """Raise for another model than the one that the head was fitted on."""
-        if fingerprint != self.fingerprint:
-            raise ModelError(
-                f"the vectors of the model {self.model} differ ({fingerprint}) from when the classifier was saved "
-                f"({self.fingerprint}). Restore that model, or fit the classifier again"
-            )
-
-
-def write_classifier(stored: StoredClassifier, model: Model, folder: str | Path, *, overwrite: bool) -> Path:
-    """Write the folder atomically; only a classifier is overwritten."""
-    from safetensors.numpy import save_file
-
-    target = Path(folder).absolute()
-    _check_target(target, overwrite)
-    classes = _plain(stored.classes)
-    own = Path(stored.model).expanduser().is_dir()
-    about = {
-        "parameters": {name: _as_json(value) for name, value in stored.parameters.items()},
-        "classes": classes,
-        "dtype": "object" if stored.classes.dtype == object else stored.classes.dtype.str,
-        "model": None if own else stored.model,
-        "fingerprint": stored.fingerprint,
-        "tuned": stored.tuned,
-    }
-    with atomic_folder(target) as working:
-        write_json(working / _ABOUT, about)
-        tensors = {"weight": stored.head.weight, "bias": stored.head.bias}
-        save_file({name: np.ascontiguousarray(each) for name, each in tensors.items()}, working / _HEAD)
-        if own:
-            model.save(working / _MODEL)
-    return Path(folder)
-
-
-def read_classifier(folder: str | Path) -> StoredClassifier:
-    """The classifier in a folder."""
-    from safetensors import SafetensorError
-    from safetensors.numpy import load_file
-
-    path = Path(folder).expanduser()
-    if not (path / _ABOUT).is_file():
-        raise ModelError(f"no classifier in {path}: there is no {_ABOUT}. Give a folder that save() wrote")
-    about = read_object(path / _ABOUT)
-    try:
-        tensors = load_file(path / _HEAD)
-        return StoredClassifier(
-            parameters={**about["parameters"]},
-            classes=np.array(about["classes"], dtype=np.dtype(about["dtype"])),
-            head=LogisticHead(tensors["weight"], tensors["bias"]),
-            model=about["model"] or str(path / _MODEL),
-            fingerprint=about["fingerprint"],
-            tuned=about["tuned"],
-        )
-    except (KeyError, TypeError, ValueError, OSError, SafetensorError) as error:
-        raise ModelError(f"the classifier in {path} cannot be read: {error}. Save it again") from error
 
 
 def _check_target(target: Path, overwrite: bool) -> None:

@@ -1,11 +1,15 @@
-"""Stored documents, read by id, in order, or counted; and rows and vectors in PostgreSQL's binary formats.
+"""The rows of a table: read by id, in order, or counted; written and deleted; and their form in PostgreSQL's binary.
 
-A vector is its size and a zero, 16 bits each, then float32 numbers, big-endian.
+Each write is inside the transaction of `Server.write`. Writers of different documents do not wait for one another,
+those of the same document do: each takes the locks of its ids in one order, so that there is no deadlock. All share one
+more lock, which a migration takes exclusively. In binary, a vector is its size and a zero, 16 bits each, then float32
+numbers, big-endian.
 """
 
 from __future__ import annotations
 
 import struct
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
@@ -14,23 +18,44 @@ from typing import Any
 
 import numpy as np
 
-from gemel.errors import InputError
-from gemel.index.port import LISTS, Count, FieldType, FieldValue, PassageRows, Passages
-from gemel.index.postgres.schema import Filter, column_of, qualified
+from gemel.errors import InputError, WorkError
+from gemel.index.fields import in_utc, new_fields
+from gemel.index.port import (
+    LISTS,
+    Count,
+    FieldType,
+    FieldValue,
+    Header,
+    PassageRows,
+    Passages,
+)
+from gemel.index.postgres.schema import (
+    OURS,
+    Filter,
+    add_columns,
+    column_of,
+    identifier,
+    joined_sql,
+    lock_key,
+    qualified,
+    read_header,
+    set_fields,
+    sql,
+)
 from gemel.index.postgres.server import Connection, Server
 from gemel.types import Vectors
 from gemel.vectors.bm25 import WordRules
 
 Cells = Sequence[Sequence[Any]]
 
-_OURS = ("id", "part", "text", "digest", "vector")
+_READ = ("id", "part", "text", "digest", "vector")
+
+_LOCKS = 16  # a lock is for every sixteenth id: enough for writers at once, few enough to take all
 
 
 def columns_sql(fields: Mapping[str, FieldType]) -> Any:  # noqa: ANN401 - psycopg.sql is loaded late
     """id, part, text, digest, vector, then the fields in order."""
-    from psycopg.sql import SQL, Identifier
-
-    return SQL(", ").join(Identifier(name) for name in [*_OURS, *map(column_of, fields)])
+    return joined_sql(", ", map(identifier, [*_READ, *map(column_of, fields)]))
 
 
 def fetch(connection: Connection, statement: Any, parameters: Sequence[Any]) -> list[Any]:  # noqa: ANN401
@@ -40,27 +65,19 @@ def fetch(connection: Connection, statement: Any, parameters: Sequence[Any]) -> 
     return found
 
 
-def rows_from(cells: Cells, fields: Mapping[str, FieldType], dim: int) -> PassageRows:
+def rows_from(cells: Cells, header: Header) -> PassageRows:
+    """The rows of cells in the order of `columns_sql`; times come in the zone of the session."""
     return PassageRows(
         id=[row[0] for row in cells],
         part=np.array([row[1] for row in cells], dtype=np.int32),
         text=[row[2] for row in cells],
         digest=[row[3] for row in cells],
-        vector=vectors_of([row[4] for row in cells], dim),
+        vector=vectors_of([row[4] for row in cells], header.dim),
         fields={
-            name: _values([row[n] for row in cells], fields[name])
-            for n, name in enumerate(fields, len(_OURS))
+            name: in_utc([row[n] for row in cells], kind)
+            for n, (name, kind) in enumerate(header.fields.items(), len(_READ))
         },
     )
-
-
-def _values(cells: list[Any], kind: FieldType) -> list[FieldValue]:
-    """Times come in the zone of the session."""
-    if kind == "datetime":
-        return [None if each is None else each.astimezone(UTC) for each in cells]
-    if kind == "datetimes":
-        return [None if each is None else [inner.astimezone(UTC) for inner in each] for each in cells]
-    return cells
 
 
 def passages_from(rows: PassageRows, order: Sequence[int], score: Vectors) -> Passages:
@@ -76,62 +93,128 @@ def passages_from(rows: PassageRows, order: Sequence[int], score: Vectors) -> Pa
 
 
 def digests(connection: Connection, table: str, ids: Sequence[str]) -> dict[str, str]:
-    from psycopg.sql import SQL
+    """The digests of those of the ids that are stored."""
+    statement = sql("SELECT id, digest FROM {} WHERE id = ANY(%s) AND part = 0", qualified(table))
+    found = dict(connection.execute(statement, [list(ids)]).fetchall())
+    return {each: found[each] for each in ids if each in found}
 
-    statement = SQL("SELECT id, digest FROM {} WHERE id = ANY(%s) AND part = 0").format(qualified(table))
-    return dict(connection.execute(statement, [list(ids)]).fetchall())
 
-
-def get(
-    connection: Connection, table: str, fields: Mapping[str, FieldType], dim: int, ids: Sequence[str]
-) -> PassageRows:
-    from psycopg.sql import SQL
-
+def get(connection: Connection, table: str, header: Header, ids: Sequence[str]) -> PassageRows:
+    """The passages of these documents, in the order of `ids`."""
     order = {each: n for n, each in enumerate(dict.fromkeys(ids))}
-    statement = SQL("SELECT {} FROM {} WHERE id = ANY(%s)").format(columns_sql(fields), qualified(table))
+    statement = sql("SELECT {} FROM {} WHERE id = ANY(%s)", columns_sql(header.fields), qualified(table))
     cells = fetch(connection, statement, [list(order)])
     cells.sort(key=lambda row: (order[row[0]], row[1]))
-    return rows_from(cells, fields, dim)
+    return rows_from(cells, header)
 
 
 def count(connection: Connection, table: str, where: Filter) -> Count:
-    from psycopg.sql import SQL
-
-    statement = SQL("SELECT count(*) FILTER (WHERE part = 0), count(*) FROM {} WHERE {}")
-    row = connection.execute(statement.format(qualified(table), where.sql), where.parameters).fetchone()
+    """Documents and passages that meet the condition."""
+    text = "SELECT count(*) FILTER (WHERE part = 0), count(*) FROM {} WHERE {}"
+    row = connection.execute(sql(text, qualified(table), where.sql), where.parameters).fetchone()
     return Count(documents=row[0], passages=row[1])
 
 
-def scan(
-    server: Server, table: str, fields: Mapping[str, FieldType], dim: int, after: str | None, block: int
-) -> Iterator[PassageRows]:
+def scan(server: Server, table: str, header: Header, after: str | None, block: int) -> Iterator[PassageRows]:
     """Pages of whole documents; each page is a read of its own, begun after the last id of the one before."""
     last = "" if after is None else after  # no id is empty
     while True:
-        page = partial(_page, table=table, fields=fields, dim=dim, after=last, block=block)
-        rows = server.read(page)
+        rows = server.read(partial(_page, table=table, header=header, after=last, block=block))
         if not len(rows):
             return
         yield rows
         last = rows.id[-1]
 
 
-def _page(
-    connection: Connection, *, table: str, fields: Mapping[str, FieldType], dim: int, after: str, block: int
-) -> PassageRows:
+def _page(connection: Connection, *, table: str, header: Header, after: str, block: int) -> PassageRows:
     """At most `block` passages of whole documents; a document of more is a page of its own."""
-    from psycopg.sql import SQL
-
-    statement = SQL("SELECT {} FROM {} WHERE id > %s ORDER BY id, part LIMIT %s").format(
-        columns_sql(fields), qualified(table)
-    )
+    text = "SELECT {} FROM {} WHERE id > %s ORDER BY id, part LIMIT %s"
+    statement = sql(text, columns_sql(header.fields), qualified(table))
     cells = fetch(connection, statement, [after, block + 1])
-    if len(cells) > block:  # the last document may go on behind the page
+    if len(cells) > block:  # the last document may continue on the next page
         complete = [row for row in cells if row[0] != cells[-1][0]]
         if not complete:
-            return get(connection, table, fields, dim, [cells[0][0]])
+            return get(connection, table, header, [cells[0][0]])
         cells = complete
-    return rows_from(cells, fields, dim)
+    return rows_from(cells, header)
+
+
+def lock_writes(connection: Connection, table: str, ids: Sequence[str] | None) -> None:
+    """Until the transaction ends; `ids` None: all ids."""
+    chosen = range(_LOCKS) if ids is None else sorted({zlib.crc32(each.encode()) % _LOCKS for each in ids})
+    connection.execute("SELECT pg_advisory_xact_lock_shared(%s)", [lock_key("write", table)])
+    connection.execute(
+        "SELECT pg_advisory_xact_lock(key) FROM unnest(%s::bigint[]) AS keys (key)",
+        [[lock_key("ids", table, each) for each in chosen]],
+    )
+
+
+def put(
+    connection: Connection,
+    table: str,
+    ids: Sequence[str],
+    blocks: Sequence[bytes],
+    fields: Iterable[str],
+    *,
+    replace: bool,
+) -> int:
+    """Store the copied rows instead of the old ones of these ids; without `replace`, an existing id is an error."""
+    lock_writes(connection, table, ids)
+    if replace:
+        connection.execute(sql("DELETE FROM {} WHERE id = ANY(%s)", qualified(table)), [list(ids)])
+    else:
+        there = sql("SELECT id FROM {} WHERE id = ANY(%s) ORDER BY id LIMIT 1", qualified(table))
+        row = connection.execute(there, [list(ids)]).fetchone()
+        if row is not None:
+            raise InputError(f"{row[0]!r} is there already. Use existing='replace' or 'skip'")
+    names = joined_sql(", ", map(identifier, [*OURS, *map(column_of, fields)]))
+    with connection.cursor().copy(
+        sql("COPY {} ({}) FROM STDIN (FORMAT binary)", qualified(table), names)
+    ) as copy:
+        for block in blocks:
+            copy.write(block)
+    return 0
+
+
+def delete(connection: Connection, table: str, ids: Sequence[str]) -> int:
+    """How many of the documents were there."""
+    lock_writes(connection, table, ids)
+    return _deleted(connection, table, Filter(sql("id = ANY(%s)"), (list(ids),)))
+
+
+def delete_where(connection: Connection, table: str, where: Filter) -> int:
+    """How many documents met the condition."""
+    lock_writes(connection, table, None)
+    return _deleted(connection, table, where)
+
+
+def _deleted(connection: Connection, table: str, where: Filter) -> int:
+    text = "WITH gone AS (DELETE FROM {} WHERE {} RETURNING part) SELECT count(*) FILTER (WHERE part = 0) FROM gone"
+    row = connection.execute(sql(text, qualified(table), where.sql), where.parameters).fetchone()
+    return int(row[0])
+
+
+def add_fields(connection: Connection, table: str, fields: Mapping[str, FieldType]) -> int:
+    """How many are new. Waits for the writers, then for the readers, as any change of columns does."""
+    lock_writes(connection, table, None)
+    header = read_header(connection, table)
+    if header is None:
+        raise WorkError("the index was migrated meanwhile, nothing was changed. Open it again")
+    new = new_fields(header.fields, fields)
+    if new:
+        for statement in add_columns(table, new):
+            connection.execute(statement)
+        set_fields(connection, table, header, {**header.fields, **new})
+    return len(new)
+
+
+def forget_old_tokens(connection: Connection) -> int:
+    """Tokens of finished writes are of use for seconds; those of yesterday go. Rows that another one holds are left."""
+    connection.execute(
+        "DELETE FROM gemel.writes WHERE token IN (SELECT token FROM gemel.writes"
+        " WHERE at < now() - interval '1 day' FOR UPDATE SKIP LOCKED)"
+    )
+    return 0
 
 
 _DAY, _MOMENT = date(2000, 1, 1), datetime(2000, 1, 1, tzinfo=UTC)  # from which PostgreSQL counts
@@ -248,10 +331,3 @@ _PACKERS: Mapping[FieldType, Callable[..., bytes]] = {
     "datetime": lambda value: struct.pack(">iq", 8, (value - _MOMENT) // timedelta(microseconds=1)),
     **{kind: partial(_list, element=element) for kind, element in LISTS.items()},
 }
-
-
-def copy_into(cursor: Any, statement: Any, blocks: Sequence[bytes]) -> None:  # noqa: ANN401 - psycopg's
-    """Send the blocks of `copy_blocks` by the COPY `statement`."""
-    with cursor.copy(statement) as copy:
-        for block in blocks:
-            copy.write(block)

@@ -1,22 +1,40 @@
-"""Pairs of texts to token ids of both in one row, with special tokens, truncated where they are too long.
+"""What a cross-encoder has besides its network: pairs of texts as token ids in one row, and its head.
 
 A token of the second text (token type 1) has its id raised by the size of the vocabulary, so that one row of numbers
-has both: `id % vocabulary` is the token, `id // vocabulary` its type.
+has both: `id % vocabulary` is the token, `id // vocabulary` its type. Token types need no support in engines: they
+become a second half of the word table.
+
+A head makes one number per label from the token vectors of a pair, before any activation. All heads have one form:
+pooling (the first token, the last one or the mean), mostly a layer and an activation, in one case a norm, and a last
+layer; `Architecture.head` has the names of their weights.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 import numpy as np
 import tokenizers
 
-from gemel.encoder.tokenizer import TextTokenizer, TokenIds, check_texts, token_ids, tokenizer_errors
+from gemel.checkpoint.architecture import ARCHITECTURES, Config, HeadLayout
+from gemel.checkpoint.head import Dense
+from gemel.encoder.head import finish
+from gemel.encoder.network import Array, Network, Norm
+from gemel.encoder.pooling import POOLINGS
+from gemel.encoder.tokenizer import (
+    PROBES,
+    TextTokenizer,
+    TokenIds,
+    Windows,
+    check_texts,
+    token_ids,
+    tokenizer_errors,
+)
+from gemel.encoder.weights import CheckpointWeights, positive
 from gemel.errors import InputError, ModelError
-
-_PROBES = ("a", "the", "1", ".")
+from gemel.types import Vectors
 
 
 @dataclass(frozen=True)
@@ -37,19 +55,6 @@ class PairSpecialTokens:
         return np.concatenate([self.before, left + self.left, self.between, right + self.right, self.after])
 
 
-@dataclass(frozen=True, eq=False)
-class PairTokens:
-    """One pair, ready to run."""
-
-    ids: TokenIds
-    tokens: int
-    """Tokens of both texts before truncation, special tokens included."""
-
-    @property
-    def kept(self) -> int:
-        return len(self.ids)
-
-
 class PairTokenizer:
     """Safe to use from several threads."""
 
@@ -60,13 +65,13 @@ class PairTokenizer:
 
     def pairs(
         self, left: Sequence[str], right: Sequence[str], limit: int | None, *, parallel: bool = True
-    ) -> list[PairTokens]:
+    ) -> list[Windows]:
         """Each pair in at most `limit` tokens, special tokens included; a text of many pairs is tokenized once."""
         distinct = list(dict.fromkeys([*left, *right]))
         contents = dict(zip(distinct, self._tokenizer.content(distinct, parallel=parallel), strict=True))
         return [self._pair(contents[a], contents[b], limit) for a, b in zip(left, right, strict=True)]
 
-    def _pair(self, left: TokenIds, right: TokenIds, limit: int | None) -> PairTokens:
+    def _pair(self, left: TokenIds, right: TokenIds, limit: int | None) -> Windows:
         tokens = len(left) + len(right) + len(self.special)
         if limit is not None and tokens > limit:
             room = limit - len(self.special)
@@ -77,7 +82,8 @@ class PairTokenizer:
                 )
             keep_left, keep_right = longest_first(len(left), len(right), room)
             left, right = left[:keep_left], right[:keep_right]
-        return PairTokens(self.special.around(left, right), tokens)
+        ids = self.special.around(left, right)
+        return Windows((ids,), (1,), tokens, len(ids))
 
 
 def longest_first(left: int, right: int, room: int) -> tuple[int, int]:
@@ -96,7 +102,7 @@ def longest_first(left: int, right: int, room: int) -> tuple[int, int]:
 
 def _special_tokens(tokenizer: tokenizers.Tokenizer, step: int) -> PairSpecialTokens:
     """What the tokenizer adds to a pair, measured on a short one."""
-    for probe in _PROBES:
+    for probe in PROBES:
         with tokenizer_errors():
             encoding = tokenizer.encode(probe, probe)
         parts = groupby(
@@ -144,13 +150,75 @@ def check_text_list(texts: Sequence[str], name: str, example: str) -> list[str]:
     return check_texts(texts, name)
 
 
-def refuse_long_pairs(
-    ready: Sequence[PairTokens], block: Sequence[tuple[str, str]], pairs: Sequence[tuple[str, str]]
-) -> None:
-    """Raise an error for the first pair of `block` that was truncated, with its position in `pairs`."""
-    for pair, texts in zip(ready, block, strict=True):
-        if pair.kept < pair.tokens:
-            raise InputError(
-                f"pair {pairs.index(texts)} has {pair.tokens:,} tokens, the model reads {pair.kept:,}. "
-                "Shorten it, or use on_long='truncate'"
+@dataclass(frozen=True, eq=False)
+class CrossHead:
+    """What follows the network: pooling, then layers."""
+
+    pooling: str
+    layers: tuple[Dense | Norm, ...]
+    token_layer: Dense | None = None
+    """Runs on every token before the pooling."""
+
+    def pool(self, hidden: Vectors) -> Vectors:
+        """(b, t, d) -> (b, d)"""
+        if self.token_layer is not None:
+            hidden = _linear(self.token_layer, hidden.reshape(-1, hidden.shape[-1])).reshape(hidden.shape)
+        return POOLINGS[self.pooling](hidden)
+
+    def logits(self, pooled: Vectors) -> Vectors:
+        """(n, d) -> (n, labels); the bits of a row do not depend on the other rows."""
+        for layer in self.layers:
+            pooled = _norm(layer, pooled) if isinstance(layer, Norm) else _linear(layer, pooled)
+        if not np.isfinite(pooled).all():
+            raise ModelError(
+                "the cross-encoder gives scores that are not numbers: its weights hold NaN or infinite values, or it "
+                "overflows. Fetch or train the model again"
             )
+        return pooled
+
+
+def layout_of(config: Config) -> HeadLayout:
+    """The layout of the head of this architecture, which must be one that gemel reads itself."""
+    head = ARCHITECTURES[config["model_type"]].head
+    return head if isinstance(head, HeadLayout) else head(config)
+
+
+def read_head(config: Config, weights: Mapping[str, Array], labels: int) -> CrossHead:
+    """The head of a checkpoint with so many labels."""
+    layout = layout_of(config)
+    d = positive(config, ARCHITECTURES[config["model_type"]].width_key)
+    take = CheckpointWeights(weights, word=f"{layout.last}.weight")
+    last = take.linear(layout.last, labels, d, bias=layout.last_bias)
+    layers: list[Dense | Norm] = []
+    token_layer = None
+    if layout.inner is not None:
+        inner = take.linear(layout.inner, d, d, bias=layout.inner_bias)
+        dense = Dense(inner.read(), inner.bias, layout.activation)
+        token_layer = dense if layout.pooled_after_inner else None
+        layers += [] if layout.pooled_after_inner else [dense]
+    if layout.norm is not None:
+        layers.append(take.norm(layout.norm, d, layout.epsilon, bias=layout.norm_bias))
+    return CrossHead(layout.pooling, (*layers, Dense(last.read(), last.bias, "identity")), token_layer)
+
+
+def _linear(layer: Dense, vectors: Vectors) -> Vectors:
+    return finish(vectors, [layer], unit=False, dim=None)
+
+
+def _norm(norm: Norm, vectors: Vectors) -> Vectors:
+    out = np.empty_like(vectors)
+    for row, vector in zip(out, vectors, strict=True):
+        centered = vector - vector.mean()
+        row[:] = centered / np.sqrt(np.square(centered).mean() + np.float32(norm.epsilon)) * norm.weight
+    return out if norm.bias is None else out + norm.bias
+
+
+def with_token_types(network: Network, config: Config, weights: Mapping[str, Array]) -> Network:
+    """The network with a word table of twice the rows: ids from `network.vocabulary` on are words of type 1.
+
+    `Network.positions` includes the row of type 0, so row v + i of a table of v words is row i plus the difference.
+    """
+    types, width = positive(config, "type_vocab_size", 2), network.word.shape[1]
+    reader = CheckpointWeights(weights, ARCHITECTURES[config["model_type"]].word_table)
+    table = reader.array("embeddings.token_type_embeddings.weight", types, width)
+    return replace(network, word=np.concatenate([network.word, network.word + (table[1] - table[0])]))
