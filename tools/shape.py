@@ -240,13 +240,13 @@ def table(measures: list[Measure]) -> str:
 LIMITS = {
     "modules": 300,
     "entries directly under the package": 22,
-    "modules in the largest folder": 21,
-    "lines": 59_700,
-    "share of lines that are imports": 7.5,
+    "modules in the largest folder": 22,
+    "lines": 62_000,
+    "share of lines that are imports": 7.2,
     "modules with one importer and at most 60 lines": 0,
     "class names defined twice or more": 2,
     "lines of a function, 90th percentile": 20,
-    "lines of the longest module": 610,
+    "lines of the longest module": 600,
     "import cycles": 0,
     "files loaded by `import gemel.model`": 25,
 }
