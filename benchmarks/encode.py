@@ -3,6 +3,8 @@
     python benchmarks/encode.py                              everything, about a quarter of an hour
     python benchmarks/encode.py --only gemel,st-torch,ct2    some systems
     python benchmarks/encode.py --quick                      does everything work? few texts, no results file
+    python benchmarks/encode.py --shape qwen3-0.6b --only gemel,st-torch --sets stsb-test,long --parts encode \
+        --texts 128 --documents 16 --rounds 3 --out benchmarks/results/encode-qwen3-0.6b.json      a decoder
 
 See README.md next to this file for what is timed and how each peer is set up.
 """
@@ -18,7 +20,8 @@ from datetime import UTC, datetime
 
 from comparison_flags import WORK, comparison, environments_of, result_file
 from machine import describe
-from run import Run, Settings
+from random_model import SHAPES, random_model
+from run import Run, Settings, find_model
 from systems import choose
 from table import render
 from texts import SETS
@@ -44,6 +47,8 @@ def parser() -> argparse.ArgumentParser:
     made = comparison(__doc__, "encode.json", data="sts/, clustering/", rounds=5)
     add = made.add_argument
     add("--model", default="all-MiniLM-L6-v2", help="a name that gemel knows, or a folder")
+    add("--shape", choices=sorted(SHAPES), help="random weights of this shape instead of a model")
+    add("--texts", type=int, help="at most so many sentences of each set (default: all)")
     add("--only", type=names(), help="systems, comma-separated; the start of a name takes the whole family")
     add("--sets", type=names(SETS), default=list(SETS), help=f"sets of texts: {', '.join(SETS)}")
     add("--parts", type=names(PARTS), default=list(PARTS), help=f"what to measure: {', '.join(PARTS)}")
@@ -57,7 +62,7 @@ def parser() -> argparse.ArgumentParser:
 
 def settings_from(options: argparse.Namespace) -> Settings:
     return Settings(
-        model=options.model,
+        model=model_of(options),
         data=options.data,
         systems=choose(options.only),
         sets=[name for name in SETS if name in options.sets],
@@ -70,7 +75,16 @@ def settings_from(options: argparse.Namespace) -> Settings:
         work=WORK / "work",
         quick=options.quick,
         million=options.count if options.million else None,
+        texts=options.texts,
     )
+
+
+def model_of(options: argparse.Namespace) -> str:
+    """The model to measure: a name, or the folder of a random one."""
+    if options.shape is None:
+        return str(options.model)
+    tokenizer = find_model("all-MiniLM-L6-v2") / "tokenizer.json"
+    return str(random_model(options.shape, WORK / "work" / options.shape, tokenizer))
 
 
 def main(arguments: list[str] | None = None) -> int:

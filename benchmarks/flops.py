@@ -10,23 +10,33 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Shape:
-    """What of a BERT-like encoder decides its cost."""
+    """What of a transformer decides its cost."""
 
     layers: int
     width: int
     inner: int
     """Width of the feed-forward step."""
+    queries: int
+    """Width of all heads of queries together."""
+    keys: int
+    """Width of all heads of keys together."""
+    gated: bool
 
     @property
     def weights(self) -> int:
-        """Numbers in the matrices each token is multiplied with: q, k, v, out (4 d²), up and down (2 d f)."""
-        return self.layers * (4 * self.width**2 + 2 * self.width * self.inner)
+        """Numbers in the matrices each token is multiplied with: q, k, v, out, up and down; a gate is a second up."""
+        attention = self.width * (2 * self.queries + 2 * self.keys)
+        return self.layers * (attention + (3 if self.gated else 2) * self.width * self.inner)
 
 
 def read_shape(folder: Path) -> Shape:
     """From the config.json of a checkpoint."""
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    return Shape(config["num_hidden_layers"], config["hidden_size"], config["intermediate_size"])
+    width, heads = config["hidden_size"], config["num_attention_heads"]
+    head = config.get("head_dim") or width // heads
+    keys = (config.get("num_key_value_heads") or heads) * head
+    gated = config["model_type"] in ("qwen3", "modernbert")
+    return Shape(config["num_hidden_layers"], width, config["intermediate_size"], heads * head, keys, gated)
 
 
 def flop(shape: Shape, tokens: int) -> int:
@@ -35,7 +45,7 @@ def flop(shape: Shape, tokens: int) -> int:
     A multiplication and an addition per weight and token, and per layer the two products of the attention,
     t × t scores and t × t weights times values: 2 t² d each, all heads together.
     """
-    return 2 * shape.weights * tokens + shape.layers * 4 * tokens**2 * shape.width
+    return 2 * shape.weights * tokens + shape.layers * 4 * tokens**2 * shape.queries
 
 
 def total_flop(shape: Shape, lengths: Iterable[int]) -> int:

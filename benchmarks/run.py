@@ -46,6 +46,8 @@ class Settings:
     """Exports, logs and vectors; may be deleted at any time."""
     quick: bool
     million: int | None
+    texts: int | None = None
+    """At most so many sentences of each set; None: all."""
 
 
 class Run:
@@ -99,7 +101,7 @@ class Run:
         texts = read_texts(self._s.data, tokens, MAX_LENGTH, self._s.documents)
         say(f"texts: {texts.source}")
         sets = {
-            name: result[: QUICK.get(name)] if self._s.quick else result
+            name: result[: QUICK.get(name) if self._s.quick else None if name == LONG else self._s.texts]
             for name, result in texts.sets.items()
         }
         shape = read_shape(self._folder)

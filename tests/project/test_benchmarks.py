@@ -23,6 +23,7 @@ import systems  # noqa: E402
 import table  # noqa: E402
 import targets  # noqa: E402
 import texts  # noqa: E402
+from random_model import SHAPES  # noqa: E402
 
 PAGE = "# Speed\n\n<!-- benchmark:encode -->\nold\n<!-- /benchmark:encode -->\n\nThe end.\n"
 SHORT = "# gemel\n\n<!-- benchmark:summary -->\nold\n<!-- /benchmark:summary -->\n"
@@ -75,7 +76,7 @@ def verdicts(results):
 
 
 def test_operations_of_a_text_by_hand():
-    shape = flops.Shape(layers=2, width=3, inner=5)
+    shape = flops.Shape(layers=2, width=3, inner=5, queries=3, keys=3, gated=False)
     assert shape.weights == 2 * (4 * 9 + 2 * 15)  # 132
     # 4 tokens: 2 · 132 · 4 for the weights; per layer two products of 4 × 4 × 3, two operations each
     assert flops.flop(shape, 4) == 1056 + 2 * (2 * 2 * 4 * 4 * 3)
@@ -83,9 +84,17 @@ def test_operations_of_a_text_by_hand():
 
 
 def test_a_sentence_of_the_small_model_costs_about_319_million_operations(tmp_path):
-    config = {"num_hidden_layers": 6, "hidden_size": 384, "intermediate_size": 1536}
+    config = {"model_type": "bert", "num_hidden_layers": 6, "hidden_size": 384, "intermediate_size": 1536}
+    config["num_attention_heads"] = 12
     (tmp_path / "config.json").write_text(json.dumps(config))
     assert flops.flop(flops.read_shape(tmp_path), 15) == 2 * 10_616_832 * 15 + 6 * 4 * 15**2 * 384
+
+
+def test_a_decoder_has_a_gate_and_fewer_heads_of_keys(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(SHAPES["qwen3-0.6b"]))
+    shape = flops.read_shape(tmp_path)
+    assert (shape.queries, shape.keys, shape.gated) == (2048, 1024, True)
+    assert shape.weights == 28 * (1024 * (2 * 2048 + 2 * 1024) + 3 * 1024 * 3072)  # 440 million
 
 
 # quality
