@@ -278,12 +278,14 @@ def test_frequent_words_of_the_vocabulary_are_poor_names():
 )
 def test_the_words_of_a_vocabulary_come_in_its_order(tokens, expected):
     class Vocabulary:
-        vocabulary = len(tokens)
+        vocabulary = 5000
 
         def names(self, ids):
-            return [tokens[i] for i in ids]
+            return [tokens[i] if i < len(tokens) else f"[unused{i}]" for i in ids]
 
     assert frequent_words(Vocabulary()) == expected
+    Vocabulary.vocabulary = 400  # of a toy
+    assert frequent_words(Vocabulary()) == []
 
 
 # Texts that come later

@@ -224,6 +224,8 @@ _PHRASE = (
 
 _FREQUENT = 1000  # words of a language, the most frequent first, that weigh less
 
+_VOCABULARY = 5000  # tokens among which they are
+
 _GRAMMAR = 50  # the first of them, which are in no phrase
 
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
@@ -245,7 +247,7 @@ _NO_TOPIC = STOP_WORDS | frozenset(
     among per via even still already ever never always often sometimes maybe perhaps actually really quite rather
     almost instead now today first second last next new old good better best great well right sure able like likely
     two three four five six seven eight nine ten time times day days week weeks month months year years
-    long little big small cannot around away back onto etc mr mrs
+    long longer little big small cannot around away back onto etc mr mrs ago gotten
     lt gt quot amp nbsp href http https www html htm com org net edu gov ac cs ca writes wrote article subject
     """.split()  # noqa: SIM905 - quoted words would not be read by anyone
 )
@@ -275,14 +277,15 @@ def keywords(
         terms = _with_phrases(
             own, words.inside[cluster], phrases.inside[cluster], phrases.weights(cluster, {})
         )
-        strong = [term for term in _different(terms) if terms[term] >= _WEAK * max(terms.values())]
-        result.append(tuple((phrases if " " in term else words).form(term) for term in strong[:COUNT]))
+        result.append(tuple((phrases if " " in term else words).form(term) for term in _different(terms)))
     return result
 
 
 def frequent_words(tokenizer: TextTokenizer) -> list[str]:
     """The first whole words of a vocabulary: vocabularies are ordered by frequency in the texts they were made from."""
-    tokens = tokenizer.names(np.arange(min(tokenizer.vocabulary, 5 * _FREQUENT), dtype=np.int32))
+    if tokenizer.vocabulary < _VOCABULARY:  # of a toy: its few words are no sample of a language
+        return []
+    tokens = tokenizer.names(np.arange(_VOCABULARY, dtype=np.int32))
     marked = any(token.startswith(_WORD_STARTS) for token in tokens)
     words = [
         token[1:] if marked else token for token in tokens if token.startswith(_WORD_STARTS) or not marked
@@ -353,16 +356,17 @@ def _with_phrases(
 
 
 def _different(weights: Mapping[str, float]) -> list[str]:
-    """Terms by weight, none with a word of a better one; but a phrase stands for its word if it weighs half as much."""
+    """The best terms, none with a word of a better one; but a phrase replaces its word if it weighs half as much."""
     chosen: list[str] = []
-    for term in _by_weight(weights):
+    least = _WEAK * max(weights.values(), default=0)
+    for term in _by_weight({term: weight for term, weight in weights.items() if weight >= least}):
         same = [i for i, other in enumerate(chosen) if _share_a_word(term, other)]
-        if not same:
+        if not same and len(chosen) < COUNT:
             chosen.append(term)
         elif (
             len(same) == 1
             and chosen[same[0]] in term.split()
-            and weights[term] >= weights[chosen[same[0]]] / 2
+            and 2 * weights[term] >= weights[chosen[same[0]]]
         ):
             chosen[same[0]] = term
     return chosen

@@ -33,6 +33,8 @@ METHOD_NAMES = list(
 
 ROWS = 40  # clusters shown on a terminal
 
+WIDE = 110  # columns of a terminal where the central text is beside the name, not below it
+
 
 @click.command(epilog=EXAMPLES)
 @click.argument("file", metavar="FILE")
@@ -185,17 +187,21 @@ def _report(result: Clusters, out: Path | None, as_json: bool) -> None:
 
 
 def _show(result: Clusters) -> None:
-    table = new_table()
-    table.expand = True  # names and texts share what the numbers leave of the line
+    screen, table = console(), new_table()
+    table.expand = True  # names and texts get what the numbers leave of the line
+    beside = screen.width >= WIDE
     for name in ("id", "texts", "inside", "nearest"):
         table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("name", overflow="fold", ratio=2)
-    table.add_column("central text", no_wrap=True, overflow="ellipsis", ratio=3)
+    for name in ("name", "central text") if beside else ("name, central text",):
+        table.add_column(name, no_wrap=True, overflow="ellipsis", ratio=1 if name == "name" else 2)
     for item in result.items[:ROWS]:
         nearest = "" if item.outside is None else f"{item.nearest} ({item.outside:.2f})"
-        central = cell(" ".join((item.text or "").split()))
-        table.add_row(str(item.id), f"{item.size:,}", f"{item.inside:.2f}", nearest, cell(item.name), central)
-    screen = console()
+        name, central = cell(item.name), cell(" ".join((item.text or "").split()))
+        if not beside and item.keywords:
+            name.stylize("bold")
+            central = name + cell("\n") + central
+        named = (name, central) if beside else (central,)
+        table.add_row(str(item.id), f"{item.size:,}", f"{item.inside:.2f}", nearest, *named)
     screen.print(table)
     if len(result.items) > ROWS:
         screen.print(f"and {len(result.items) - ROWS:,} more; all with --json or -o", style="dim")
