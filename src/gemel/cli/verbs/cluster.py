@@ -196,11 +196,11 @@ def _show(result: Clusters) -> None:
         table.add_column(name, no_wrap=True, overflow="ellipsis", ratio=1 if name == "name" else 2)
     for item in result.items[:ROWS]:
         nearest = "" if item.outside is None else f"{item.nearest} ({item.outside:.2f})"
-        name, central = cell(item.name), cell(" ".join((item.text or "").split()))
+        title, central = cell(item.name), cell(" ".join((item.text or "").split()))
         if not beside and item.keywords:
-            name.stylize("bold")
-            central = name + cell("\n") + central
-        named = (name, central) if beside else (central,)
+            title.stylize("bold")
+            central = title + cell("\n") + central
+        named = (title, central) if beside else (central,)
         table.add_row(str(item.id), f"{item.size:,}", f"{item.inside:.2f}", nearest, *named)
     screen.print(table)
     if len(result.items) > ROWS:
