@@ -1,6 +1,7 @@
 """`gemel cluster`, as typed."""
 
 import json
+import re
 
 import pytest
 
@@ -112,3 +113,25 @@ def test_a_terminal_gets_a_table(workspace, capsys, monkeypatch):
     code, out, _ = run(capsys, "texts.tsv", "--k", "2")
     assert code == 0
     assert "central text" in out
+
+
+@pytest.mark.parametrize("columns", [80, 60, 140])
+def test_the_table_keeps_its_columns_at_any_width(workspace, capsys, monkeypatch, columns):
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    code, out, _ = run(capsys, "texts.tsv", "--k", "2")
+    assert code == 0
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", out).splitlines()
+    assert max(map(len, lines)) <= columns
+    head = next(line for line in lines if "nearest" in line).split()
+    assert head == ["id", "texts", "inside", "nearest", "name", "central", "text"] or head[4] == "name,"
+    first = next(at for at, line in enumerate(lines) if line.split()[:2] == ["0", "4"])
+    rows = "".join(lines[first : first + 2])
+    assert any(text[:20] in rows for text in [*PETS, *NEWS])
+    assert "market" in out
+
+
+def test_names_have_no_stop_words(workspace, capsys):
+    _, out, _ = run(capsys, "texts.tsv", "--k", "2")
+    names = " ".join(json.loads(line)["name"] for line in out.splitlines()).replace(",", "").split()
+    assert not {"the", "is", "a", "now", "here", "there"} & set(names)

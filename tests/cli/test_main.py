@@ -191,6 +191,30 @@ def test_the_demo_shows_pairs_and_hits(capsys, model):
     assert "The most similar pairs:" in shown
     assert shown.count("Search: ") == 2
     assert "Time: load" in shown
+    assert "A cosine tells that two texts are about the same thing" in shown
+    assert [line.split()[:2] for line in shown.splitlines()[-3:]] == [
+        ["gemel", "pairs"],
+        ["gemel", "cluster"],
+        ["gemel", "search"],
+    ]
+    assert max(map(len, shown.replace(model, "").splitlines())) <= 80
+
+
+def test_the_demo_marks_pairs_that_a_cosine_cannot_tell_apart(capsys, model, monkeypatch):
+    texts = [
+        "The dog chased the cat.",
+        "The cat chased the dog.",
+        "It rains.",
+        "It does not rain.",
+        "Five men ran.",
+    ]
+    monkeypatch.setattr("gemel.cli.verbs.demo.sentences", lambda: texts)
+    assert main(["demo", "--model", model, "--json"]) == 0
+    pairs = json.loads(capsys.readouterr().out)["pairs"]
+    marked = {tuple(sorted((pair["left"], pair["right"]))): pair["differences"] for pair in pairs}
+    assert marked["The cat chased the dog.", "The dog chased the cat."] == ["swapped roles"]
+    assert main(["demo", "--model", model]) == 0
+    assert "! set apart by: swapped roles" in capsys.readouterr().out
 
 
 def test_the_demo_in_json_has_the_same_facts(capsys, model):

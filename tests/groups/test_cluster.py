@@ -7,7 +7,7 @@ import pytest
 
 import gemel
 from gemel.errors import InputError
-from gemel.groups.grouping import METHODS, keywords, points_of, words_of
+from gemel.groups.grouping import METHODS, frequent_words, keywords, points_of
 
 SETTINGS = {
     "communities": {"min_score": 0.6},
@@ -214,8 +214,78 @@ def test_words_that_are_everywhere_are_no_keywords():
     assert keywords(texts, np.array([0, 0, 0, 1, 1, 1]), 2) == [("cat",), ("dog",)]
 
 
+def named(*groups, vocabulary=()):
+    """The keywords of groups of texts."""
+    texts = [text for group in groups for text in group]
+    labels = np.repeat(np.arange(len(groups)), [len(group) for group in groups])
+    return keywords(texts, labels, len(groups), vocabulary)
+
+
 def test_words_of_scripts_without_spaces_are_pairs_of_characters():
-    assert words_of("Don't 3 a 42 Straße 人工智能") == ["don't", "strasse", "人工", "工智", "智能"]
+    first, second = named(["人工智能"] * 3, ["Straße 3 a 42"] * 3)
+    assert first == ("人工", "工智", "智能")
+    assert second == ("strasse",)
+
+
+def test_a_name_has_no_stop_words_numbers_or_single_letters():
+    first, _ = named(
+        [
+            "Why don't you send my parcel in 2 weeks?",
+            "I don't have my parcel, it's 2 weeks",
+            "My parcel is 2 late",
+        ],
+        ["The screen is black", "A black screen", "Black screen"],
+    )
+    assert first == ("parcel",)
+
+
+def test_a_phrase_is_named_instead_of_its_words():
+    first, second = named(
+        ["the death penalty is wrong", "is the death penalty just?", "no death penalty"],
+        ["wind turbines kill birds", "birds and turbines", "a turbine for birds"],
+    )
+    assert first == ("death penalty",)
+    assert second == ("birds", "turbines")
+
+
+def test_singular_and_plural_are_one_word_and_a_particle_belongs_to_its_verb():
+    first, second = named(
+        ["my movies", "a movie", "the movies"], ["How to top up?", "top up by card", "a card to top-up with"]
+    )
+    assert first == ("movies",)
+    assert second == ("top up", "card")
+
+
+def test_words_beside_a_comma_are_no_phrase():
+    first, _ = named(["cats, dogs", "cats, dogs", "cats, dogs"], ["rain", "rain", "rain"])
+    assert first == ("cats", "dogs")
+
+
+def test_frequent_words_of_the_vocabulary_are_poor_names():
+    cats, rain = ["die katze schläft", "die katze frisst"], ["es regnet heute", "es regnet morgen"]
+    assert named(cats, rain) == [("die katze", "frisst", "schläft"), ("es regnet", "heute", "morgen")]
+    first, second = named(cats, rain, vocabulary=["die", "es", "und"])
+    assert first[0] == "katze"
+    assert second[0] == "regnet"
+
+
+@pytest.mark.parametrize(
+    ("tokens", "expected"),
+    [
+        (["[CLS]", "a", "the", "of", "##s", "cat", "42"], ["the", "of", "cat"]),
+        (["<s>", "▁the", "s", "▁of", "▁a", ".", "ing"], ["the", "of"]),
+    ],
+)
+def test_the_words_of_a_vocabulary_come_in_its_order(tokens, expected):
+    class Vocabulary:
+        vocabulary = 5000
+
+        def names(self, ids):
+            return [tokens[i] if i < len(tokens) else f"[unused{i}]" for i in ids]
+
+    assert frequent_words(Vocabulary()) == expected
+    Vocabulary.vocabulary = 400  # of a toy
+    assert frequent_words(Vocabulary()) == []
 
 
 # Texts that come later

@@ -194,6 +194,35 @@ def test_an_index_is_searched_with_a_filter_and_words(opened, server):
 
 
 @browser_needed
+def test_a_filter_applies_as_one_types_and_half_of_it_is_no_alarm(opened, server):
+    page = opened(expect_refusals=True)
+    page.wait_for_selector("#source option[value='=notes']", state="attached")
+
+    def refuse_half_a_condition(route):
+        where = json.loads(route.request.post_data).get("where", "lang = 'en'")
+        if where.endswith("'") and where.count("'") == 2:
+            route.fallback()
+        else:
+            route.fulfill(status=422, json={"error": {"message": "a value is missing after ="}})
+
+    page.route("**/search", refuse_half_a_condition)
+    page.fill("#query", "note")
+    expect(page.locator("#search .hit")).to_have_count(3)
+    page.type("#where", "lang =")
+    expect(page.locator("#search [data-status]")).to_have_text(
+        "The filter is not applied yet: a value is missing after ="
+    )
+    assert page.locator("#search .status.bad").count() == 0
+    assert page.locator("#search .hit").count() == 3  # those without the filter stay
+    page.type("#where", " 'en'")
+    expect(page.locator("#search [data-status]")).to_contain_text("3 results")
+    assert server.bodies("/search")[-1]["where"] == "lang = 'en'"
+    page.fill("#where", "lang =")
+    page.press("#where", "Tab")  # done typing: now it is an error
+    expect(page.locator("#search .status.bad")).to_have_text("a value is missing after =")
+
+
+@browser_needed
 def test_markup_in_a_text_stays_text(opened):
     page = opened()
     page.wait_for_selector("#source option[value='=notes']", state="attached")
@@ -220,6 +249,23 @@ def test_the_heat_map_sums_to_the_score_and_is_accessible(opened):
     assert page.locator("#compare .strong li").count() == 5
     page.click("#compare .pick button >> text=Tokens")
     assert page.locator("#compare .heat td[data-i]").count() == 12
+
+
+@browser_needed
+def test_special_tokens_are_not_among_the_strongest_words(opened):
+    page = opened("compare")
+    tokens = {"left": ["[CLS]", "dogs", "bark", "</s>"], "right": ["<s>", "a", "dog", "[SEP]"]}
+    table = [[0.2, 0.1, 0.1, 0.1], [0.1, 0.01, 0.04, 0.1], [0.1, 0.01, 0.02, 0.1], [0.1, 0.1, 0.1, -0.5]]
+    answer = {"score": 0.78, "left_tokens": tokens["left"], "right_tokens": tokens["right"], "table": table}
+    page.route("**/explain", lambda route: route.fulfill(json=answer))
+    page.fill("#left", "dogs bark")
+    page.fill("#right", "a dog")
+    page.wait_for_selector("#compare .heat")
+    strongest = page.locator("#compare .strong li").all_text_contents()
+    assert len(strongest) == 4
+    assert strongest[0] == "“dogs” and “dog” add .040"
+    assert not any(token in " ".join(strongest) for token in ("[CLS]", "[SEP]", "<s>", "</s>"))
+    assert "Special tokens of the model, such as [CLS], add .700 in all." in page.inner_text("#compare .why")
 
 
 @browser_needed
@@ -342,9 +388,12 @@ def test_a_key_is_requested_and_kept_for_the_tab(opened, server):
     server.wants_key = True
     page = opened(expect_refusals=True)
     page.wait_for_selector("#key-dialog[open]")
-    assert "an API key is needed" in page.inner_text("#key-dialog")
+    assert page.inner_text("#key-title") == "This server needs an API key"
     page.keyboard.type("wrong-key")
     page.keyboard.press("Enter")
+    expect(page.locator("#key-title")).to_have_text("This key was not accepted")
+    assert "The server does not know the key that you entered." in page.inner_text("#key-dialog")
+    assert "Bearer" not in page.inner_text("#key-dialog")  # that is for programs
     page.wait_for_selector("#key-dialog[open]")
     page.fill("#key", KEY)
     page.keyboard.press("Enter")
@@ -426,6 +475,21 @@ def test_no_tab_is_wider_than_a_phone(opened):
         assert page.evaluate("document.documentElement.scrollWidth") <= width, tab
         last = page.locator("#tab-server").bounding_box()
         assert last["x"] + last["width"] <= width
+
+
+@browser_needed
+def test_a_table_that_is_too_wide_for_a_phone_says_that_it_scrolls(opened):
+    page = opened("compare", viewport={"width": 360, "height": 740})
+    page.fill("#left", "a man plays music")
+    page.fill("#right", " ".join(f"word{at}" for at in range(9)))
+    page.wait_for_selector("#compare .heat")
+    expect(page.locator("#compare .sideways")).to_be_visible()
+    box = page.locator("#compare .scroll")
+    expect(box).to_have_class("scroll more")
+    box.evaluate("node => { node.scrollLeft = node.scrollWidth; }")
+    expect(box).to_have_class("scroll")  # the end is reached
+    page.set_viewport_size({"width": 1280, "height": 900})
+    expect(page.locator("#compare .sideways")).to_be_hidden()
 
 
 @browser_needed

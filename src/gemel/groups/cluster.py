@@ -54,6 +54,7 @@ def cluster(  # noqa: PLR0913 - one question, and how to work on it
     min_size: int = 2,
     seed: int = 0,
     texts: Sequence[str] | None = None,
+    vocabulary: Sequence[str] = (),
     earlier: Clusters | None = None,
     memory: int | str = "1GB",
     threads: int | None = None,
@@ -65,6 +66,8 @@ def cluster(  # noqa: PLR0913 - one question, and how to work on it
     default 0.75), k-means (default with `k`), spherical-k-means, agglomerative (`k` or `min_score`), or hdbscan.
     min_size: a smaller group is no cluster, its texts get -1; not for clusters by `k`.
     texts: of the rows; then each cluster has a central text, keywords and a name made of them.
+    vocabulary: words of the language, the most frequent first, that are poor names; of a model:
+    `gemel.groups.grouping.frequent_words(model.tokenizer)`.
     earlier: clusters to add these rows to, with their method and settings. Their labels come first and do not change;
     rows that fit no cluster make new clusters with new ids.
     memory: an InputError is raised for work that would need more.
@@ -81,7 +84,7 @@ def cluster(  # noqa: PLR0913 - one question, and how to work on it
         request = _request(earlier.method, **settings, memory=memory, threads=threads, progress=progress)
         if earlier.items or len(earlier.anchors.unassigned):
             check_same_dim(rows, earlier.anchors.centroids, "vectors", "the earlier clusters")
-        return _add(earlier, rows, checked_texts, request)
+        return _add(earlier, rows, checked_texts, vocabulary, request)
     request = _request(
         method, min_score, k, min_size, seed, memory=memory, threads=threads, progress=progress
     )
@@ -89,7 +92,7 @@ def cluster(  # noqa: PLR0913 - one question, and how to work on it
     run = len(points) > 0 or request.k is not None
     grouping = _run(points, request) if run else no_clusters(points)
     settings = {name: getattr(request, name) for name in _SETTINGS if getattr(request, name) is not None}
-    return _clusters(rows, points, grouping, checked_texts, request.method, settings)
+    return _clusters(rows, points, grouping, checked_texts, vocabulary, request.method, settings)
 
 
 _SETTINGS = ("min_score", "k", "min_size", "seed")
@@ -132,6 +135,8 @@ _BLOCK = 4096
 
 _NAME = 70  # characters of a central text that serves as a name
 
+_NAME_WORDS = 3  # keywords in a name
+
 
 @dataclass(frozen=True)
 class Cluster:
@@ -151,13 +156,13 @@ class Cluster:
     text: str | None = None
     """The most central text; None where no texts were given."""
     keywords: tuple[str, ...] = ()
-    """Words that distinguish it from the others."""
+    """Words, and phrases of two words, that distinguish it from the others, the best first."""
 
     @property
     def name(self) -> str:
-        """Its keywords, else the beginning of its central text, else its number."""
+        """Its best keywords, else the beginning of its central text, else its number."""
         if self.keywords:
-            return ", ".join(self.keywords)
+            return ", ".join(self.keywords[:_NAME_WORDS])
         if self.text and self.text.strip():
             line = " ".join(self.text.split())
             return line if len(line) <= _NAME else line[: _NAME - 1] + "…"
@@ -314,6 +319,7 @@ def _clusters(
     points: Points,
     grouping: Grouping,
     texts: Sequence[str] | None,
+    vocabulary: Sequence[str],
     method: str,
     settings: Mapping[str, Any],
 ) -> Clusters:
@@ -323,7 +329,7 @@ def _clusters(
     ids = np.arange(len(sizes))
     close = closeness(sums, sizes)
     centers = points.first[grouping.centers].tolist()
-    words = [()] * len(ids) if texts is None else keywords(texts, labels, len(ids))
+    words = [()] * len(ids) if texts is None else keywords(texts, labels, len(ids), vocabulary)
     items = tuple(
         Cluster(
             id=i,
@@ -353,7 +359,11 @@ def _figures(close: Closeness, i: int, ids: Labels) -> dict[str, Any]:
 
 
 def _add(
-    earlier: Clusters, vectors: Vectors, texts: Sequence[str] | None, request: ClusterRequest
+    earlier: Clusters,
+    vectors: Vectors,
+    texts: Sequence[str] | None,
+    vocabulary: Sequence[str],
+    request: ClusterRequest,
 ) -> Clusters:
     """The earlier clusters with new texts: labels of the earlier texts, then of the new ones."""
     with_texts = earlier.anchors.unassigned_texts is not None
@@ -365,7 +375,7 @@ def _add(
         )
     labels = np.concatenate([earlier.labels, earlier.assign(vectors)])
     sums = _added_sums(earlier, vectors, labels[len(earlier.labels) :])
-    new, rest = _cluster_rest(earlier, vectors, texts, request, labels)
+    new, rest = _cluster_rest(earlier, vectors, texts, vocabulary, request, labels)
     sums = np.concatenate([sums, new.anchors.sums])
     first_id = 1 + max((cluster.id for cluster in earlier.items), default=-1)
     labels[rest] = np.where(new.labels >= 0, new.labels + first_id, -1)
@@ -391,7 +401,12 @@ def _added_sums(earlier: Clusters, vectors: Vectors, labels: Labels) -> NDArray[
 
 
 def _cluster_rest(
-    earlier: Clusters, vectors: Vectors, texts: Sequence[str] | None, request: ClusterRequest, labels: Labels
+    earlier: Clusters,
+    vectors: Vectors,
+    texts: Sequence[str] | None,
+    vocabulary: Sequence[str],
+    request: ClusterRequest,
+    labels: Labels,
 ) -> tuple[Clusters, Labels]:
     """Clusters among all texts that are in none yet, earlier and new, and the positions of those texts."""
     count = len(earlier.labels)
@@ -405,7 +420,7 @@ def _cluster_rest(
     # With k, the k clusters exist already, and every vector that is not zero is in one of them.
     run = request.k is None and len(points) > 0
     grouping = _run(points, request) if run else no_clusters(points)
-    return _clusters(rows, points, grouping, rest_texts, request.method, {}), rest
+    return _clusters(rows, points, grouping, rest_texts, vocabulary, request.method, {}), rest
 
 
 def _with_figures(items: Sequence[Cluster], labels: Labels, sums: NDArray[np.float64]) -> tuple[Cluster, ...]:

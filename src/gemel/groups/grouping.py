@@ -9,16 +9,21 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import TypeAlias
+from itertools import pairwise
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gemel.registry import Registry
 from gemel.types import Vectors
+from gemel.vectors.bm25 import STOP_WORDS
 from gemel.vectors.similarity import normalize
+
+if TYPE_CHECKING:
+    from gemel.encoder.tokenizer import TextTokenizer
 
 Labels = NDArray[np.int64]
 
@@ -207,48 +212,210 @@ def _values(rows: Vectors, own: Labels, sums: NDArray[np.float64], sizes: Labels
     return np.where(sizes[own] > 1, (between - within) / larger, 0.0)
 
 
-COUNT = 6
+COUNT = 6  # keywords of a cluster
+
+_CANDIDATES = 60  # words of a cluster that can be part of a phrase
+
+_WEAK = 0.2  # of the weight of the best keyword: what weighs less does not describe the cluster
+
+_PHRASE = (
+    0.4  # share of the texts with a word that have a phrase with it: then the phrase is named, not the word
+)
+
+_FREQUENT = 1000  # words of a language, the most frequent first, that weigh less
+
+_VOCABULARY = 5000  # tokens among which they are
+
+_GRAMMAR = 50  # the first of them, which are in no phrase
 
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
 
+_PARTICLE = re.compile(r"[ -](up|off|out|down)\b")  # top up, sign up: part of the word before
+
 _UNSPACED = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]+")  # kana and Chinese characters
 
+_WORD_STARTS = ("▁", "Ġ")  # how tokens of SentencePiece and of byte-level BPE begin a word
 
-def keywords(texts: Sequence[str], labels: Labels, clusters: int) -> list[tuple[str, ...]]:
-    """For each cluster its best words, at most `COUNT`. There is no list of stop words, so any language will do.
-
-    A word's weight is the share of the cluster's texts that have it, times the logarithm of that share divided by the
-    share of all texts.
+_NO_TOPIC = STOP_WORDS | frozenset(
     """
-    inside: list[Counter[str]] = [Counter() for _ in range(clusters)]
-    everywhere: Counter[str] = Counter()
-    sizes = [0] * clusters
+    get gets getting got go goes going gone went come comes came make makes making made take takes taking took give
+    gives giving gave put keep kept let see seen saw look looks looking want wants wanted need needs needed try tried
+    trying know knows known think thinking thought say says said saying tell told ask asked use used uses using seem
+    seems happen happened happens show shown find found work works help please thank thanks hello hi dear yes ok okay
+    thing things something anything everything nothing someone anyone everyone people way ways lot lots bit kind sort
+    much many several enough another else every either neither however therefore thus hence since without within upon
+    among per via even still already ever never always often sometimes maybe perhaps actually really quite rather
+    almost instead now today first second last next new old good better best great well right sure able like likely
+    two three four five six seven eight nine ten time times day days week weeks month months year years
+    long longer little big small cannot around away back onto etc mr mrs ago gotten
+    lt gt quot amp nbsp href http https www html htm com org net edu gov ac cs ca writes wrote article subject
+    """.split()  # noqa: SIM905 - quoted words would not be read by anyone
+)
+"""English words that name no topic, and remains of markup, addresses and quoted mail."""
+
+
+def keywords(
+    texts: Sequence[str], labels: Labels, clusters: int, vocabulary: Sequence[str] = ()
+) -> list[tuple[str, ...]]:
+    """For each cluster its best words and phrases of two words, at most `COUNT`, the best first.
+
+    The weight of a word is the share of the cluster's texts that have it, times the logarithm of that share divided by
+    the share of all texts: a word that is everywhere weighs nothing. With few texts that is not enough, so the first
+    words of `vocabulary`, those of the language with the most frequent first, weigh less.
+    """
+    frequent = {_key(word): rank for rank, word in reversed(list(enumerate(vocabulary[:_FREQUENT], 1)))}
+    words, phrases = TermCounts(clusters), TermCounts(clusters)
     for text, label in zip(texts, labels.tolist(), strict=True):
-        words = set(words_of(text))
-        everywhere.update(words)
+        words.add(label, {key: form for key, form, _ in _terms(text)})
+    weights = [words.weights(cluster, frequent) for cluster in range(clusters)]
+    parts = {word for own in weights for word in _by_weight(own)[:_CANDIDATES]}
+    parts -= {word for word, rank in frequent.items() if rank <= _GRAMMAR}
+    for text, label in zip(texts, labels.tolist(), strict=True):
+        phrases.add(label, _phrases(text, parts))
+    result = []
+    for cluster, own in enumerate(weights):
+        terms = _with_phrases(
+            own, words.inside[cluster], phrases.inside[cluster], phrases.weights(cluster, {})
+        )
+        result.append(tuple((phrases if " " in term else words).form(term) for term in _different(terms)))
+    return result
+
+
+def frequent_words(tokenizer: TextTokenizer) -> list[str]:
+    """The first whole words of a vocabulary: vocabularies are ordered by frequency in the texts they were made from."""
+    if tokenizer.vocabulary < _VOCABULARY:  # of a toy: its few words are no sample of a language
+        return []
+    tokens = tokenizer.names(np.arange(_VOCABULARY, dtype=np.int32))
+    marked = any(token.startswith(_WORD_STARTS) for token in tokens)
+    words = [
+        token[1:] if marked else token for token in tokens if token.startswith(_WORD_STARTS) or not marked
+    ]
+    return [word.casefold() for word in words if len(word) > 1 and word.isalpha()][:_FREQUENT]
+
+
+class TermCounts:
+    """In how many texts each term occurs: all of them, and those of each cluster."""
+
+    def __init__(self, clusters: int) -> None:
+        self.inside: list[Counter[str]] = [Counter() for _ in range(clusters)]
+        self._everywhere: Counter[str] = Counter()
+        self._forms: dict[str, Counter[str]] = {}
+        self._sizes = [0] * clusters
+        self._texts = 0
+
+    def add(self, label: int, terms: Mapping[str, str]) -> None:
+        """Count one text, whose `terms` are keys with the form in which they occur; `label` -1: in no cluster."""
+        self._texts += 1
+        self._everywhere.update(terms.keys())
+        for key, form in terms.items():
+            self._forms.setdefault(key, Counter())[form] += 1
         if label >= 0:
-            inside[label].update(words)
-            sizes[label] += 1
-    return [_best(counts, size, everywhere, len(texts)) for counts, size in zip(inside, sizes, strict=True)]
+            self.inside[label].update(terms.keys())
+            self._sizes[label] += 1
+
+    def weights(self, cluster: int, frequent: Mapping[str, int]) -> dict[str, float]:
+        """The terms that are more frequent in the cluster than in all texts, less for those in `frequent`, by rank."""
+        size = self._sizes[cluster]
+        least = 2 if size > 2 else 1  # a word of one text does not describe a larger cluster
+        shares = {key: count / size for key, count in self.inside[cluster].items() if count >= least}
+        weights = {
+            key: share
+            * math.log(share / (self._everywhere[key] / self._texts))
+            * (math.log(frequent[key]) / math.log(_FREQUENT) if key in frequent else 1)
+            for key, share in shares.items()
+        }
+        return {key: weight for key, weight in weights.items() if weight > 0}
+
+    def form(self, key: str) -> str:
+        """The most frequent form of a term."""
+        return min(self._forms[key].items(), key=lambda each: (-each[1], each[0]))[0]
 
 
-def _best(counts: Counter[str], size: int, everywhere: Counter[str], texts: int) -> tuple[str, ...]:
-    least = 2 if size > 2 else 1  # a word of one text does not describe a larger cluster
-    weights = {
-        word: (count / size) * math.log((count / size) / (everywhere[word] / texts))
-        for word, count in counts.items()
-        if count >= least
-    }
-    ranked = sorted((-weight, word) for word, weight in weights.items() if weight > 0)
-    return tuple(word for _, word in ranked[:COUNT])
+def _by_weight(weights: Mapping[str, float]) -> list[str]:
+    return sorted(weights, key=lambda term: (-weights[term], term))
 
 
-def words_of(text: str) -> list[str]:
-    """Lowercase words, without numbers and single letters; where a script has no spaces, pairs of characters."""
-    words = []
-    for word in _WORD.findall(text.casefold()):
-        if _UNSPACED.fullmatch(word):
-            words += [word[i : i + 2] for i in range(len(word) - 1)] or [word]
-        elif len(word) > 1 and not word.isdigit():
-            words.append(word)
-    return words
+def _with_phrases(
+    words: Mapping[str, float],
+    texts_of_word: Counter[str],
+    texts_of_phrase: Counter[str],
+    phrases: Mapping[str, float],
+) -> dict[str, float]:
+    """The weights of words and phrases, without the words that mostly occur in one of the phrases."""
+    terms = dict(words)
+    for phrase, weight in phrases.items():
+        count = texts_of_phrase[phrase]
+        replaced = [word for word in phrase.split() if count >= _PHRASE * texts_of_word[word]]
+        if count >= 2 and replaced:
+            terms[phrase] = max(
+                weight, *(words.get(word, 0.0) * count / texts_of_word[word] for word in replaced)
+            )
+            for word in replaced:
+                terms.pop(word, None)
+    return terms
+
+
+def _different(weights: Mapping[str, float]) -> list[str]:
+    """The best terms, none with a word of a better one; but a phrase replaces its word if it weighs half as much."""
+    chosen: list[str] = []
+    least = _WEAK * max(weights.values(), default=0)
+    for term in _by_weight({term: weight for term, weight in weights.items() if weight >= least}):
+        same = [i for i, other in enumerate(chosen) if _share_a_word(term, other)]
+        if not same and len(chosen) < COUNT:
+            chosen.append(term)
+        elif (
+            len(same) == 1
+            and chosen[same[0]] in term.split()
+            and 2 * weights[term] >= weights[chosen[same[0]]]
+        ):
+            chosen[same[0]] = term
+    return chosen
+
+
+def _share_a_word(one: str, other: str) -> bool:
+    """Whether a word of one begins as a word of the other: print and printing."""
+    pairs = ((a, b) for a in one.split() for b in other.split())
+    return any(a == b or (min(len(a), len(b)) > 3 and (a.startswith(b) or b.startswith(a))) for a, b in pairs)
+
+
+def _phrases(text: str, parts: Set[str]) -> dict[str, str]:
+    """Two words of `parts` that stand side by side: the key and the form of each."""
+    found = {}
+    terms = list(_terms(text))
+    for (one, one_form, _), (other, other_form, beside) in pairwise(terms):
+        if beside and one != other and one in parts and other in parts:
+            found[f"{one} {other}"] = f"{one_form} {other_form}"
+    return found
+
+
+def _terms(text: str) -> Iterator[tuple[str, str, bool]]:
+    """The words that can name a topic: key, form, and whether the one before it stands beside it."""
+    folded = text.casefold()
+    end = -1  # of the word before
+    for match in _WORD.finditer(folded):
+        form = _without_apostrophe(match[0])
+        if _UNSPACED.fullmatch(form):
+            yield from ((form[i : i + 2], form[i : i + 2], False) for i in range(max(1, len(form) - 1)))
+        elif _names_topic(form):
+            beside = end >= 0 and folded[end : match.start()] in (" ", "-")
+            end = match.end()
+            particle = _PARTICLE.match(folded, end)
+            yield _key(form), f"{form} {particle[1]}" if particle else form, beside
+
+
+def _without_apostrophe(word: str) -> str:
+    """cat's -> cat, l'école -> école, don't -> don, which is a stop word."""
+    head, _, tail = word.replace("’", "'").partition("'")
+    return tail if tail and len(head) == 1 else head
+
+
+def _names_topic(word: str) -> bool:
+    digits = sum(each.isdigit() for each in word)
+    return len(word) > 1 and 2 * digits <= len(word) and word not in _NO_TOPIC
+
+
+def _key(word: str) -> str:
+    """The same for card and cards. English only: the forms of other languages are counted apart."""
+    if len(word) > 3 and word.endswith("s") and not word.endswith(("ss", "us", "is")):
+        word = word[:-1]
+    return f"{word[:-2]}y" if word.endswith("ie") else word

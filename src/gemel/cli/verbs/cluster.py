@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +32,8 @@ METHOD_NAMES = list(
 )
 
 ROWS = 40  # clusters shown on a terminal
+
+WIDE = 110  # columns of a terminal where the central text is beside the name, not below it
 
 
 @click.command(epilog=EXAMPLES)
@@ -112,9 +114,18 @@ def _read(file: str, skip_bad: bool, input_format: Any, **columns: str | None) -
     return result
 
 
-def _encoded(rows: list[Row], model: str, options: EncodeOptions) -> tuple[Any, dict[str, Any]]:
-    """Vectors, and the model with its fingerprint."""
+@dataclass(frozen=True)
+class _Encoded:
+    vectors: Any
+    model: dict[str, Any]
+    """Its name and fingerprint."""
+    vocabulary: list[str]
+    """Its words, the most frequent first."""
+
+
+def _encoded(rows: list[Row], model: str, options: EncodeOptions) -> _Encoded:
     import gemel
+    from gemel.groups.grouping import frequent_words
 
     if options.output == "binary":
         raise InputError("clustering compares cosines, which binary vectors do not have. Leave out --output")
@@ -124,7 +135,7 @@ def _encoded(rows: list[Row], model: str, options: EncodeOptions) -> tuple[Any, 
     if len(report.truncated):
         echo(f"{report.summary()}; --on-long chunk reads all", err=True)
     encoder_facts = {"name": encoder.name, "fingerprint": encoder.fingerprint_for(options).to_json()}
-    return report.vectors, encoder_facts
+    return _Encoded(report.vectors, encoder_facts, frequent_words(encoder.tokenizer))
 
 
 def _clustered(
@@ -133,11 +144,10 @@ def _clustered(
     from gemel import cluster
     from gemel.groups.cluster_folder import ClusteredTexts
 
-    vectors, encoder_facts = _encoded(rows, model, options)
+    encoded = _encoded(rows, model, options)
     texts = [row.text for row in rows]
-    return ClusteredTexts(
-        [row.id for row in rows], texts, vectors, cluster(vectors, texts=texts, **settings), encoder_facts
-    )
+    clusters = cluster(encoded.vectors, texts=texts, vocabulary=encoded.vocabulary, **settings)
+    return ClusteredTexts([row.id for row in rows], texts, encoded.vectors, clusters, encoded.model)
 
 
 def _added(
@@ -150,8 +160,8 @@ def _added(
     from gemel.groups.cluster_folder import ClusteredTexts, read_cluster_folder
 
     before = read_cluster_folder(folder)
-    vectors, encoder_facts = _encoded(rows, model, options)
-    if encoder_facts["fingerprint"] != before.model.get("fingerprint"):
+    encoded = _encoded(rows, model, options)
+    if encoded.model["fingerprint"] != before.model.get("fingerprint"):
         raise InputError(
             f"{folder} was created by {before.model.get('name')} with other weights or options than {model} here; "
             "their vectors cannot be compared. Use the same model and options, or cluster all texts again"
@@ -160,9 +170,9 @@ def _added(
     return ClusteredTexts(
         [*before.ids, *(row.id if named else str(len(before.ids) + at) for at, row in enumerate(rows))],
         [*before.texts, *texts],
-        np.concatenate([before.vectors.astype(np.float32), vectors]),
-        cluster(vectors, texts=texts, earlier=before.clusters, **work),
-        encoder_facts,
+        np.concatenate([before.vectors.astype(np.float32), encoded.vectors]),
+        cluster(encoded.vectors, texts=texts, vocabulary=encoded.vocabulary, earlier=before.clusters, **work),
+        encoded.model,
     )
 
 
@@ -177,16 +187,21 @@ def _report(result: Clusters, out: Path | None, as_json: bool) -> None:
 
 
 def _show(result: Clusters) -> None:
-    table = new_table()
+    screen, table = console(), new_table()
+    table.expand = True  # names and texts get what the numbers leave of the line
+    beside = screen.width >= WIDE
     for name in ("id", "texts", "inside", "nearest"):
-        table.add_column(name, justify="right")
-    table.add_column("name")
-    table.add_column("central text", no_wrap=True, overflow="ellipsis", ratio=1)
+        table.add_column(name, justify="right", no_wrap=True)
+    for name in ("name", "central text") if beside else ("name, central text",):
+        table.add_column(name, no_wrap=True, overflow="ellipsis", ratio=1 if name == "name" else 2)
     for item in result.items[:ROWS]:
         nearest = "" if item.outside is None else f"{item.nearest} ({item.outside:.2f})"
-        central = cell(" ".join((item.text or "").split()))
-        table.add_row(str(item.id), f"{item.size:,}", f"{item.inside:.2f}", nearest, cell(item.name), central)
-    screen = console()
+        title, central = cell(item.name), cell(" ".join((item.text or "").split()))
+        if not beside and item.keywords:
+            title.stylize("bold")
+            central = title + cell("\n") + central
+        named = (title, central) if beside else (central,)
+        table.add_row(str(item.id), f"{item.size:,}", f"{item.inside:.2f}", nearest, *named)
     screen.print(table)
     if len(result.items) > ROWS:
         screen.print(f"and {len(result.items) - ROWS:,} more; all with --json or -o", style="dim")

@@ -15,6 +15,18 @@ QUERIES = ("How do I get my money back?", "The program keeps crashing on my phon
 
 PAIRS, HITS = 10, 3
 
+LIMITS = """\
+A cosine tells that two texts are about the same thing, not that they say the
+same: a number, a negation, or who does what to whom hardly changes it. The
+marks (!) come from simple checks of the words, which miss some pairs and can be
+wrong. A cross-encoder or an NLI model reads both texts together and tells more."""
+
+NEXT = """\
+Next, with a file of yours (.txt with one text per line, .csv or .jsonl):
+  gemel pairs FILE -k 20              the most similar pairs
+  gemel cluster FILE -o clusters/     groups, their names, and a map
+  gemel search FILE "your question"   the best answers in it"""
+
 
 @click.command(
     epilog="\b\nExamples:\n  gemel demo\n  gemel demo --json\n  gemel demo --model path/to/a/folder"
@@ -40,6 +52,7 @@ def sentences() -> list[str]:
 def run(model: str) -> dict[str, Any]:
     """Load, encode, compare, search: the results as JSON values, times in seconds."""
     from gemel.model import load
+    from gemel.texts.differences import differences
     from gemel.vectors.pairs import similar_pairs
     from gemel.vectors.search import search
 
@@ -63,7 +76,12 @@ def run(model: str) -> dict[str, Any]:
         "texts_per_second": round(len(texts) / (times[2] - times[1]), 1),
         "seconds": {name: round(end - begin, 4) for name, begin, end in steps},
         "pairs": [
-            {"score": round(float(score), 3), "left": texts[left], "right": texts[right]}
+            {
+                "score": round(float(score), 3),
+                "left": texts[left],
+                "right": texts[right],
+                "differences": list(differences(texts[left], texts[right])),
+            }
             for score, left, right in zip(pairs.score, pairs.left, pairs.right, strict=True)
         ],
         "hits": [
@@ -75,13 +93,15 @@ def run(model: str) -> dict[str, Any]:
 
 
 def _lines(facts: dict[str, Any]) -> Iterator[str]:
-    yield (
-        f"{facts['texts']} sentences ({facts['tokens']:,} tokens) -> {facts['texts']} x {facts['dim']} numbers "
-        f"with {facts['model']} on {facts['engine']}: {facts['texts_per_second']:,.0f} sentences/s"
-    )
+    yield f"{facts['texts']} sentences ({facts['tokens']:,} tokens) -> {facts['texts']} x {facts['dim']} numbers"
+    yield f"with {facts['model']} on {facts['engine']}: {facts['texts_per_second']:,.0f} sentences/s"
     yield "\nThe most similar pairs:"
     for pair in facts["pairs"]:
-        yield f"  {pair['score']:.3f}  {pair['left']}  =  {pair['right']}"
+        yield f"  {pair['score']:.3f}  {pair['left']}"
+        yield f"         {pair['right']}"
+        if pair["differences"]:
+            yield f"         ! set apart by: {', '.join(pair['differences'])}"
+    yield f"\n{LIMITS}"
     for query in QUERIES:
         yield f"\nSearch: {query}"
         for hit in facts["hits"]:
@@ -89,3 +109,4 @@ def _lines(facts: dict[str, Any]) -> Iterator[str]:
                 yield f"  {hit['score']:.3f}  {hit['text']}"
     times = (f"{name} {seconds * 1000:,.1f} ms" for name, seconds in facts["seconds"].items())
     yield f"\nTime: {', '.join(times)}"
+    yield f"\n{NEXT}"

@@ -10,7 +10,7 @@ export class ServerError extends Error {
 }
 
 const REASONS = {
-  401: "The server needs an API key.",
+  401: "The server needs an API key. Press “API key” to enter one.",
   403: "The server does not allow this.",
   404: "The server has no such route.",
   413: "This is more than the server accepts at once.",
@@ -50,8 +50,7 @@ async function send(path, body, signal) {
 export async function call(path, { body, signal, quiet = false } = {}) {
   let answer = await send(path, body, signal);
   while (answer.status === 401 && !quiet) {
-    const refused = await answer.json().catch(() => null);
-    if (!(await askForKey(reason(answer, refused)))) throw new ServerError(reason(answer, refused), 401);
+    if (!(await askForKey())) throw new ServerError(REASONS[401], 401);
     answer = await send(path, body, signal);
   }
   const read = await answer.json().catch((error) => {

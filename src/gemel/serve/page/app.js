@@ -29,7 +29,7 @@ startTabs(document.querySelector('[role="tablist"]'), {
   },
 });
 document.getElementById("key-button").addEventListener("click", async () => {
-  if (await askForKey("Enter another key for this server.")) nameModel();
+  if (await askForKey("another")) nameModel();
 });
 // A file dropped outside of a box would make the browser leave the page.
 for (const kind of ["dragover", "drop"]) {

@@ -66,7 +66,7 @@ function groupView({ label, size, title, central, texts }, open) {
   return el(
     "li", {},
     el("button", { type: "button", "aria-expanded": "false", "data-label": label, onclick: () => open(label) },
-      symbol, el("span", { class: "name" }, central || title, central && central !== title ? el("span", { class: "soft" }, title) : null), el("span", { class: "size" }, format.whole(size), el("span", { class: "visually-hidden" }, " texts"))),
+      symbol, el("span", { class: "name" }, title, central && central !== title ? el("span", { class: "soft" }, central) : null), el("span", { class: "size" }, format.whole(size), el("span", { class: "visually-hidden" }, " texts"))),
     el("ul", { hidden: true }, texts.slice(0, MEMBERS).map((text) => el("li", {}, text)), rest > 0 ? el("li", {}, `and ${format.whole(rest)} more in the download`) : null),
   );
 }

@@ -3,7 +3,7 @@
 import { debounced, single } from "./api.js";
 import { busy, el, parts, setStatus } from "./dom.js";
 import * as format from "./format.js";
-import { fitted, heatTable, sentence, strongest } from "./heat.js";
+import { fitted, fromSpecial, heatTable, sentence, strongest } from "./heat.js";
 import { COMPARED } from "./samples.js";
 
 export function startCompare(panel) {
@@ -76,6 +76,7 @@ function verdict(answer, view, pick) {
   const columns = view.right.map((_, at) => view.table.reduce((sum, row) => sum + row[at], 0));
   const pairs = strongest(view).map(({ left, right, value }) =>
     el("li", {}, `“${left}” and “${right}” ${value >= 0 ? "add" : "take"} ${format.cell(Math.abs(value))}`));
+  const special = fromSpecial(view);
   return [
     el("div", { class: "card" },
       el("div", { class: "verdict" }, el("b", {}, format.score(answer.score)), el("span", { class: "soft" }, "cosine, the sum of all cells")),
@@ -84,6 +85,7 @@ function verdict(answer, view, pick) {
       pick,
       el("p", { class: "keys" }, el("span", {}, el("i", { class: "for" }), "raises the score"), el("span", {}, el("i", { class: "against" }), "lowers the score")),
       ...heatTable(small, answer.score)),
-    el("div", { class: "card" }, el("h3", {}, "The strongest pairs"), el("ol", { class: "strong" }, pairs))),
+    el("div", { class: "card" }, el("h3", {}, "The strongest pairs"), el("ol", { class: "strong" }, pairs),
+      special ? el("p", { class: "hint" }, `Special tokens of the model, such as [CLS], ${special > 0 ? "add" : "take"} ${format.cell(Math.abs(special))} in all.`) : null)),
   ];
 }

@@ -43,3 +43,22 @@ export function setStatus(panel, text, bad = false) {
 export function busy(panel, on) {
   panel.setAttribute("aria-busy", String(on));
 }
+
+/** A box in which `node` scrolls sideways. Where it is too wide for the screen, a line and a shaded edge say so. */
+export function scrollable(node, label) {
+  const box = el("div", { class: "scroll" }, node);
+  const hint = el("p", { class: "sideways", hidden: true }, "Scroll sideways to see all of it ", el("span", { "aria-hidden": "true" }, "→"));
+  const update = () => {
+    const rest = box.scrollWidth - box.clientWidth;
+    const wide = rest > 1;
+    hint.hidden = !wide;
+    box.classList.toggle("more", wide && box.scrollLeft < rest - 1);
+    for (const [name, value] of [["tabindex", "0"], ["role", "group"], ["aria-label", label]]) {
+      if (wide) box.setAttribute(name, value);
+      else box.removeAttribute(name);
+    }
+  };
+  box.addEventListener("scroll", update, { passive: true });
+  new ResizeObserver(update).observe(box);
+  return el("div", { class: "wide" }, hint, box);
+}

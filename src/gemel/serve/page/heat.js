@@ -1,6 +1,6 @@
 // The token table of two texts as a heat map whose cells sum to the score: a grid for the arrow keys.
 
-import { el } from "./dom.js";
+import { el, scrollable } from "./dom.js";
 import * as format from "./format.js";
 
 const MOST = 36; // rows and columns; the rest of longer texts is summed in one
@@ -38,9 +38,19 @@ export function sentence(names, sums, label) {
   return el("p", { class: "sentence" }, el("b", { class: "visually-hidden" }, `${label}: `), words.flatMap((word) => [word, " "]));
 }
 
+// [CLS], <s>, <|endoftext|>: tokens of the model, which nobody wrote; (offset): what the last layer adds to every text.
+const SPECIAL = /^(\[[A-Z]+\]|<\/?\w+>|<\|.*\|>|\(offset\))$/;
+const written = (name) => !SPECIAL.test(name);
+
+/** What special tokens add to the score, alone or together with a word. */
+export function fromSpecial({ left, right, table }) {
+  return total(table.flatMap((row, i) => row.filter((_, j) => !written(left[i]) || !written(right[j]))));
+}
+
 /** The words with the largest cells, as sentences: the table for those who cannot see it. */
 export function strongest({ left, right, table }, count = 5) {
-  const cells = table.flatMap((row, i) => row.map((value, j) => ({ value, i, j })));
+  const cells = table.flatMap((row, i) => row.map((value, j) => ({ value, i, j })))
+    .filter(({ i, j }) => written(left[i]) && written(right[j]));
   return cells.sort((a, b) => Math.abs(b.value) - Math.abs(a.value)).slice(0, count)
     .map(({ value, i, j }) => ({ left: left[i], right: right[j], value }));
 }
@@ -69,7 +79,7 @@ export function heatTable({ left, right, table }, score) {
   grid.addEventListener("pointerover", (event) => read(event.target.closest("td")));
   grid.addEventListener("focusin", (event) => read(event.target.closest("td")));
   grid.addEventListener("keydown", (event) => walk(event, grid));
-  return [el("div", { class: "scroll" }, grid), reading];
+  return [scrollable(grid, "The table of words"), reading];
 }
 
 function walk(event, grid) {

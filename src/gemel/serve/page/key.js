@@ -19,11 +19,19 @@ function store(key) {
   }
 }
 
-function opened(message) {
+const TITLES = { none: "This server needs an API key", refused: "This key was not accepted", another: "Use another API key" };
+const MESSAGES = {
+  none: "Ask the person who runs the server for a key.",
+  refused: "The server does not know the key that you entered. Check it for a missing or an extra character, or ask the person who runs the server.",
+  another: "It replaces the key that you entered before.",
+};
+
+function opened(why) {
   const dialog = document.getElementById("key-dialog");
   const field = document.getElementById("key");
   document.getElementById("key-button").hidden = false;
-  document.getElementById("key-message").textContent = message;
+  document.getElementById("key-title").textContent = TITLES[why];
+  document.getElementById("key-message").textContent = MESSAGES[why];
   field.value = "";
   return new Promise((resolve) => {
     dialog.returnValue = "";
@@ -44,8 +52,8 @@ function opened(message) {
 }
 
 /** True once a key was entered, false when the visitor declined. Several requests share one dialog. */
-export function askForKey(message) {
-  waiting ??= opened(message).finally(() => {
+export function askForKey(why = storedKey() ? "refused" : "none") {
+  waiting ??= opened(why).finally(() => {
     waiting = null;
   });
   return waiting;

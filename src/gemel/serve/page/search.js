@@ -49,8 +49,10 @@ export function startSearch(panel) {
       if (answer === null) return undefined; // a newer request is running
       show(answer);
     } catch (error) {
-      results.replaceChildren();
-      setStatus(panel, error.message, true);
+      // Half a condition is refused: while it is typed, the results stay and the message is no alarm.
+      const typing = body.where && [400, 422].includes(error.status) && document.activeElement === where;
+      if (!typing) results.replaceChildren();
+      setStatus(panel, typing ? `The filter is not applied yet: ${error.message}` : error.message, !typing);
     }
     busy(panel, false);
     return undefined;
@@ -70,8 +72,8 @@ export function startSearch(panel) {
     where.placeholder = fields.slice(0, 2).map(([name, type]) => `${name} ${EXAMPLE[type] ?? "= 'a text'"}`).join(" and ");
     document.getElementById("where-hint").textContent = `Fields: ${fields.map(([name, type]) => `${name} (${type})`).join(", ")}`;
   }
-  for (const node of [query, count]) node.addEventListener("input", search);
-  where.addEventListener("change", search.now); // half a condition would only be refused
+  for (const node of [query, count, where]) node.addEventListener("input", search);
+  where.addEventListener("change", search.now);
   for (const node of [source, hybrid]) {
     node.addEventListener("change", () => {
       shape();

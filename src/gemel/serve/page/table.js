@@ -1,6 +1,6 @@
 // A table that is sorted by its headers and shows more rows by a button, so that thousands of rows stay fast.
 
-import { el } from "./dom.js";
+import { el, scrollable } from "./dom.js";
 import * as format from "./format.js";
 
 const STEP = 100;
@@ -46,5 +46,5 @@ export function sortable(caption, columns, rows) {
   draw();
   const table = el("table", { class: "list stack", role: "table" }, el("caption", {}, caption),
     el("thead", { role: "rowgroup" }, el("tr", { role: "row" }, headers)), body);
-  return el("div", {}, el("div", { class: "sorter" }, choice), el("div", { class: "scroll" }, table), more);
+  return el("div", {}, el("div", { class: "sorter" }, choice), scrollable(table, caption), more);
 }

@@ -217,7 +217,7 @@ async def clusters(call: Call, body: ClustersRequest) -> Response:
     _check_work(body)
     with call.reserve():
         vectors = (await embed_many(call, body.texts, EmbedOptions())).vectors
-        result = await call.work(lambda: _cluster(body, vectors), long=True)
+        result = await call.work(lambda: _cluster(call, body, vectors), long=True)
     return json_response({**result, "seconds": perf_counter() - started})
 
 
@@ -234,9 +234,10 @@ def _check_work(body: ClustersRequest) -> None:
         raise TooLarge(f"k may be at most {MOST_MEANS // count:,} for {count:,} texts, got {body.k:,}")
 
 
-def _cluster(body: ClustersRequest, vectors: Vectors) -> dict[str, Any]:
+def _cluster(call: Call, body: ClustersRequest, vectors: Vectors) -> dict[str, Any]:
     """The answer without its seconds. Runs on a worker thread."""
     from gemel.groups.cluster import cluster  # imported late: a server starts sooner without it
+    from gemel.groups.grouping import frequent_words
 
     clusters = cluster(
         vectors,
@@ -245,6 +246,7 @@ def _cluster(body: ClustersRequest, vectors: Vectors) -> dict[str, Any]:
         k=body.k,
         min_size=body.min_size,
         texts=body.texts,
+        vocabulary=frequent_words(call.model.tokenizer),
     )
     return {
         "clusters": _cluster_rows(clusters),
