@@ -150,7 +150,7 @@ def test_smoothing_makes_int8_more_accurate_with_outlier_channels(tmp_path):
     multiply = onnx_graph.MultiplyInt8(8, smoothing_factors(network))
     qkv = network.blocks[0].qkv
     x = np.random.default_rng(7).normal(size=(200, 32)).astype(np.float32) * loud
-    exact = x @ qkv.weight.T + qkv.bias
+    exact = x @ qkv.read().T + qkv.bias
     smooth = np.abs(run_multiply(multiply, x, qkv) - exact).mean()
     rough = np.abs(run_multiply(onnx_graph.MultiplyInt8(8), x, qkv) - exact).mean()
     assert multiply.factors[qkv].argmax() == 3 and smooth < 0.5 * rough
