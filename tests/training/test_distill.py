@@ -261,7 +261,7 @@ def test_a_model_keeps_some_of_its_layers(tmp_path, model_type):
     folder = keep_layers(checkpoint, chosen_layers(checkpoint, 2, ()), tmp_path / "cut")
     vectors = gemel.load(folder).encode(["the cat is sleeping"], normalize=False)
     theirs = transformers.AutoModel.from_pretrained(folder).eval()
-    ids = gemel.load(folder).prepare(["the cat is sleeping"]).windows[0].pieces
+    ids = gemel.load(folder).prepare(["the cat is sleeping"], gemel.EncodeOptions()).windows[0].pieces
     with torch.no_grad():
         expected = theirs(input_ids=torch.tensor(np.array(ids))).last_hidden_state.mean(dim=1).numpy()
     np.testing.assert_allclose(vectors, expected, atol=1e-5)
