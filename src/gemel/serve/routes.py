@@ -195,9 +195,11 @@ Body = TypeVar("Body", bound=BaseModel)
 
 async def parse_body(request: Request, model: type[Body]) -> Body:
     """The body as `model`. Raises InputError (400) if it does not fit, RouteError (415) if it is not sent as JSON."""
-    # A page of another origin may send a form or plain text without a preflight request, but not this type.
+    # A page of another origin may send a form, plain text or no type without a preflight request, but not this type.
+    # Clients that forget the type (LiteLLM's for Voyage) are no browsers: these always send an origin.
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if media_type != "application/json" and not media_type.endswith("+json"):
+    forgotten = not media_type and not {"origin", "sec-fetch-site"} & set(request.headers.keys())
+    if media_type != "application/json" and not media_type.endswith("+json") and not forgotten:
         got = repr(media_type[:QUOTED_CHARACTERS]) if media_type else "no type"
         raise RouteError(
             415, f"the body must be sent as application/json, got {got}", code="unsupported_media_type"

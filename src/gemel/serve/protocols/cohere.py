@@ -105,7 +105,7 @@ class CohereEmbedRequest(CohereEmbedV1Request):
 class EmbeddingsByType(BaseModel):
     """A list of vectors for each type that was requested."""
 
-    float: list[list[float]] | None = None
+    float_: list[list[float]] | None = Field(None, alias="float")
     int8: list[list[int]] | None = None
     uint8: list[list[int]] | None = None
     binary: list[list[int]] | None = None

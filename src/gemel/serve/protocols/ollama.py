@@ -1,4 +1,4 @@
-"""The protocol of Ollama: POST /api/embed, and /api/embeddings, its older form for one text.
+"""The protocol of Ollama: POST /api/embed, /api/embeddings, its older form for one text, and GET /api/tags.
 
 What its clients send beside the texts (`options`, `keep_alive`) is about running a model, and is not used.
 """
@@ -69,6 +69,15 @@ class OllamaPromptAnswer(BaseModel):
     embedding: list[float]
 
 
+class OllamaModel(BaseModel):
+    name: str
+    model: str
+
+
+class OllamaModels(BaseModel):
+    models: list[OllamaModel]
+
+
 ROUTES = Routes("Ollama", error=OllamaError)
 
 
@@ -106,3 +115,10 @@ async def embeddings(call: Call, body: OllamaPromptRequest) -> Response:
     call.limits.check_texts([body.prompt], "prompt")
     result = await call.embed([body.prompt], EmbedOptions(normalize=unit_norm(call.model)))
     return json_response({"embedding": np.ascontiguousarray(result.vectors[0])})
+
+
+@ROUTES.add("GET", "/api/tags", OllamaModels)
+async def tags(call: Call) -> Response:
+    """What is loaded."""
+    names = [each.name for each in call.services.models]
+    return json_response({"models": [{"name": name, "model": name} for name in names]})

@@ -145,14 +145,14 @@ class ModelList(BaseModel):
 ROUTES = Routes("OpenAI", error=OpenAIError)
 
 
-@ROUTES.add("POST", "/v1/embeddings", EmbeddingsAnswer)
-@ROUTES.add("POST", "/openai/v1/embeddings", EmbeddingsAnswer, tag="Azure")
 @ROUTES.add("POST", "/embeddings", EmbeddingsAnswer, tag="infinity")
+@ROUTES.add("POST", "/openai/v1/embeddings", EmbeddingsAnswer, tag="Azure")
+@ROUTES.add("POST", "/v1/embeddings", EmbeddingsAnswer)
 async def embeddings(call: Call, body: EmbeddingsRequest) -> Response:
     """Vectors of texts."""
     call = with_model(call, body.model)
     dimensions = body.one_of("dimensions", "output_dimension")
-    check_dimensions(call, dimensions)
+    check_dimensions(call, dimensions, "dimensions" if body.output_dimension is None else "output_dimension")
     kinds: EncodedType | list[EncodedType] = (
         body.one_of("output_dtype", "embedding_type", "encoding_type") or "float"
     )

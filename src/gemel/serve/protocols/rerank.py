@@ -24,6 +24,7 @@ from gemel.errors import InputError
 from gemel.options import CrossOptions
 from gemel.serve.batcher import EmbedOptions
 from gemel.serve.errors import CohereError, OpenAIError
+from gemel.serve.protocols.openai import Usage
 from gemel.serve.protocols.texts import (
     check_tokens,
     embed_many,
@@ -124,17 +125,12 @@ class RerankAnswer(BaseModel):
     meta: dict[str, Any]
 
 
-class TokenUsage(BaseModel):
-    prompt_tokens: int
-    total_tokens: int
-
-
 class OlderRerankAnswer(RerankAnswer):
     object: Literal["list"]
     results: list[OlderResult]  # type: ignore[assignment]  # with the documents
     data: list[OlderResult] = Field(description="The same, where clients of Voyage look for them")
     model: str
-    usage: TokenUsage
+    usage: Usage
 
 
 class ScoreRequest(ForeignRequest):
@@ -170,7 +166,7 @@ class ScoreAnswer(BaseModel):
     created: int
     model: str
     data: list[PairScore]
-    usage: TokenUsage
+    usage: Usage
 
 
 ROUTES = Routes("Rerank", error=OpenAIError)
