@@ -1,4 +1,4 @@
-"""Cohere's embeddings, by its own client where it is installed; the bodies are byte for byte what cohere 7.3 sends."""
+"""Cohere's embeddings, by its own client where it is installed; the bodies are byte for byte what cohere 5.21 sends."""
 
 import base64
 

@@ -276,7 +276,7 @@ def test_langchain_works_when_it_sends_texts(texts_only, model):
     [("float", "<f4"), ("int8", "i1"), ("uint8", "u1"), ("binary", "i1"), ("ubinary", "u1")],
 )
 def test_voyage_gets_its_number_formats_and_dimensions(texts_only, model, kind, dtype):
-    # Byte for byte what voyageai 0.3 sends: Client(...).embed(TEXTS, "tiny", "query", output_dtype=..., ...)
+    # Byte for byte what voyageai 0.5 sends: Client(...).embed(TEXTS, "tiny", "query", output_dtype=..., ...)
     body = json.dumps(
         {
             "input": TEXTS,

@@ -109,7 +109,7 @@ def test_bad_input_gets_one_sentence(address, path, change, status, message):
 
 
 def test_the_client_of_voyage_finds_its_data(address, model):
-    # Byte for byte what voyageai 0.3 sends: Client(...).rerank(QUERY, DOCUMENTS, "tiny", top_k=1)
+    # Byte for byte what voyageai 0.5 sends: Client(...).rerank(QUERY, DOCUMENTS, "tiny", top_k=1)
     body = (
         b'{"query": "who is sleeping", "documents": ["the cat is sleeping", "a dog is running in the street", '
         b'"the stock market fell sharply"], "model": "tiny", "top_k": 1, "truncation": true}'
