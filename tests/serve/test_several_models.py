@@ -6,8 +6,10 @@ import httpx
 import numpy as np
 import openai
 import pytest
+from click.testing import CliRunner
 
 import gemel
+from gemel.cli.main import cli
 from gemel.errors import InputError
 from gemel.index.open import open_index
 from gemel.serve.batcher import Batcher, Capacity, EmbedOptions
@@ -168,3 +170,12 @@ def test_they_share_the_room_for_tokens_that_wait():
         await asyncio.gather(busy, waits)
 
     on_one_core(run, queue_tokens=20)
+
+
+def test_a_variable_separates_models_by_commas(monkeypatch):
+    """A folder may have a space in its name."""
+    monkeypatch.setenv("GEMEL_SERVE_MODEL", "/my models/one,b=/my models/two")
+    served = []
+    monkeypatch.setattr("gemel.serve.run.ServerProcess.run", lambda process: served.append(process._models))
+    CliRunner().invoke(cli, ["serve"], catch_exceptions=False)
+    assert served == [("/my models/one", "b=/my models/two")]
