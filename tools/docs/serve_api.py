@@ -48,11 +48,14 @@ Bodies are uncompressed JSON with the header `content-type: application/json`. I
 
 | routes | format of errors |
 |---|---|
-| `/v1/...`, `/openai/...`, `/embeddings`, `/score` | `{"error": {"message", "type", "param", "code"}, "detail"}`, as in the OpenAI API; `detail` is for clients of Voyage |
-| `/v1/embed`, `/v2/embed`, `/v2/rerank` | `{"message", "error": {"message", "type"}}`; `message` is for clients of Cohere |
+| `/v1/...`, `/openai/...`, `/embeddings`, `/score` | `{"error": {"message", "type", "param", "code"}, "detail"}` |
+| `/v1/embed`, `/v2/embed`, `/v2/rerank` | `{"message", "error": {"message", "type"}}` |
 | `/api/...` | `{"error"}`, as in Ollama |
 | those of text-embeddings-inference | `{"error", "error_type"}`, as in text-embeddings-inference |
 | all others | `{"error": {"message", "type"}}` |
+
+The first form is that of the OpenAI API, with `detail` for clients of Voyage; in the second, clients of Cohere read
+`message`.
 """
 OPENAI = """## OpenAI
 
@@ -64,8 +67,8 @@ answer = client.embeddings.create(model="all-MiniLM-L6-v2", input=["A man is pla
 vector = answer.data[0].embedding
 ```
 
-`input` is a string, a list of strings or of objects `{"text": ...}`, a list of token ids, or a list of such lists. **Token
-ids are refused unless the server was started with `--accept-token-ids`**, and must then come from the tokenizer of the
+`input` is a string, a list of strings or of objects `{"text": ...}`, a list of token ids, or a list of such lists.
+**Token ids are refused unless the server was started with `--accept-token-ids`**, and must then come from the tokenizer of the
 served model: they are decoded to text without special tokens, and the text is encoded; ids that do not survive this
 round trip are refused. Ids of tiktoken mean other words: `OpenAIEmbeddings` of LangChain sends such ids unless it is
 created with `check_embedding_ctx_length=False`. `encoding_format` is `float` or `base64` (the bytes, little-endian).
