@@ -69,9 +69,9 @@ vector = answer.data[0].embedding
 
 `input` is a string, a list of strings or of objects `{"text": ...}`, a list of token ids, or a list of such lists.
 **Token ids are refused unless the server was started with `--accept-token-ids`**, and must then come from the tokenizer
-of the served model: they are decoded to text without special tokens, and the text is encoded; ids that do not survive this
-round trip are refused. Ids of tiktoken mean other words: `OpenAIEmbeddings` of LangChain sends such ids unless it is
-created with `check_embedding_ctx_length=False`. `encoding_format` is `float` or `base64` (the bytes, little-endian).
+of the served model: they are decoded to text without special tokens, and the text is encoded; ids that do not survive
+this round trip are refused. Ids of tiktoken mean other words: `OpenAIEmbeddings` of LangChain sends such ids unless it
+is created with `check_embedding_ctx_length=False`. `encoding_format` is `float` or `base64` (the bytes, little-endian).
 `dimensions` keeps the first dimensions and normalizes again; use it with models that were trained for it (Matryoshka).
 Vectors have length 1. Texts over the model's maximum length are truncated; `usage` counts the tokens that were used,
 including special tokens. `model` may be left out if one model is loaded, and named with or without the owner of its
