@@ -32,6 +32,7 @@ OPTIONS = [
 # Switches that an untrusted gemel.toml may set. Add a new one here if it neither writes, opens nor sends anything;
 # otherwise add it to a table of cli/config.py.
 HARMLESS = {
+    "accept-token-ids",
     *("calibrate", "compact", "durable", "exact", "exact-only", "gradient-checkpointing", "group-by-length"),
     *("hybrid", "ignore-case", "ignore-space", "json", "keep-texts", "no-fields", "normalize", "online"),
     *("progress", "skip-bad", "symmetric", "tokens", "train"),

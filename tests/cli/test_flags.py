@@ -46,6 +46,7 @@ OTHER_TYPES = {
     "objective": "a training has any objective; a distillation by pairs one of two",
     "epochs": "a training may end within one",
     "metric": "an evaluation takes all of them at once, an objective one of those it can learn",
+    "model": "a server may have several",
     "text-column": "where several are read, it may be repeated",
 }
 

@@ -10,7 +10,15 @@ import pytest
 import gemel
 from gemel.encoder.tokenizer import Windows
 from gemel.errors import InputError, WorkError
-from gemel.serve.batcher import CACHE_OVERHEAD, Batcher, BatchKeys, CachedVector, EmbedOptions, VectorCache
+from gemel.serve.batcher import (
+    CACHE_OVERHEAD,
+    Batcher,
+    BatchKeys,
+    CachedVector,
+    Capacity,
+    EmbedOptions,
+    VectorCache,
+)
 from gemel.serve.options import DeadlineExceeded, Limits, Overloaded, TooLarge
 from gemel.serve.queue import Priority, Queue, QueuedText
 from gemel.serve.telemetry import Counters, Histogram, Rate
@@ -20,7 +28,8 @@ from tiny import tiny_bert
 
 @asynccontextmanager
 async def batching(model, *, threads=1, cache_bytes=10**6, **limits):
-    batcher = Batcher(model, Limits(**limits), Counters(), threads=threads, cache_bytes=cache_bytes)
+    capacity = Capacity(threads=threads, cache_bytes=cache_bytes)
+    batcher = Batcher(model, Limits(**limits), Counters(), capacity)
     try:
         yield batcher
     finally:

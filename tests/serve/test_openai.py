@@ -1,7 +1,8 @@
-"""The protocol of OpenAI, called by its own client."""
+"""The protocol of OpenAI, called by its own client, and what Azure, Voyage, Jina and infinity make of it."""
 
 import asyncio
 import base64
+import json
 
 import httpx
 import numpy as np
@@ -9,6 +10,7 @@ import openai
 import pytest
 
 import gemel
+from gemel.serve.access import read_keys
 from gemel.serve.options import Limits
 from serve_case import app_of, live, make_services
 from tiny import tiny_bert
@@ -24,7 +26,7 @@ def model(tmp_path_factory):
 @pytest.fixture(scope="module")
 def address(model):
     limits = Limits(texts=20, characters=1000, tokens=2000)
-    with live(app_of(make_services(model, limits=limits))) as result:
+    with live(app_of(make_services(model, limits=limits, accept_token_ids=True))) as result:
         yield result
 
 
@@ -151,7 +153,7 @@ def test_another_model_is_not_found_in_openais_shape(client):
     [
         (b"{", 400, "the body is no JSON that can be read: EOF"),
         (b"[]", 400, "the body must be a JSON object"),
-        (b'{"model": "tiny"}', 400, "the field 'input' is missing. Required: input, model"),
+        (b'{"model": "tiny"}', 400, "the field 'input' is missing. Required: input"),
         (b'{"model": "tiny", "input": []}', 400, "input is empty: give at least one text"),
         (b'{"model": "tiny", "input": [1, "a"]}', 400, "input cannot be read. It takes: a string, a list of"),
         (b'{"model": "tiny", "input": {"a": 1}}', 400, "input cannot be read. It takes: a string, a list of"),
@@ -199,3 +201,211 @@ def test_nul_and_emoji_are_texts_as_any_other(client, model):
     assert np.array_equal(
         vectors_of(client.embeddings.create(model="tiny", input=texts)), model.encode(texts)
     )
+
+
+# Clients of others
+
+
+@pytest.fixture(scope="module")
+def texts_only(model):
+    """A server as it starts by default."""
+    with live(app_of(make_services(model))) as result:
+        yield result
+
+
+def ask(address, path="/v1/embeddings", **body):
+    answer = httpx.post(f"{address}{path}", json=body)
+    assert answer.status_code == 200, answer.text
+    return [row["embedding"] for row in answer.json()["data"]]
+
+
+def floats(rows):
+    return np.array(rows, dtype=np.float32)
+
+
+def test_the_client_of_azure_works_with_its_path_and_its_key(model):
+    keys = read_keys(None, "someone:a-secret-of-enough-length", None)
+    with live(app_of(make_services(model), keys=keys)) as address:
+        settings = {"azure_endpoint": address, "api_version": "2024-02-01", "max_retries": 0}
+        with openai.AzureOpenAI(**settings, api_key="a-secret-of-enough-length") as client:
+            assert np.array_equal(
+                vectors_of(client.embeddings.create(model="tiny", input=TEXTS)), model.encode(TEXTS)
+            )
+            with pytest.raises(openai.NotFoundError, match="the model 'ada' is not loaded here"):
+                client.embeddings.create(model="ada", input=TEXTS)
+        with openai.AzureOpenAI(
+            **settings, api_key="a-secret-of-enough-length", azure_deployment="tiny"
+        ) as client:
+            named = client.embeddings.create(model="text-embedding-3-small", input=TEXTS)
+            assert np.array_equal(vectors_of(named), model.encode(TEXTS))
+        with (
+            openai.AzureOpenAI(**settings, api_key="wrong") as client,
+            pytest.raises(openai.AuthenticationError),
+        ):
+            client.embeddings.create(model="tiny", input=TEXTS)
+
+
+def test_the_model_may_be_left_out_where_one_is_loaded(texts_only, model):
+    assert np.array_equal(floats(ask(texts_only, input=TEXTS)), model.encode(TEXTS))
+
+
+def test_ids_are_refused_unless_the_server_accepts_them(texts_only):
+    # What OpenAIEmbeddings of LangChain sends by default: ids of tiktoken.
+    body = {"input": [[1820, 8415, 374, 21811]], "model": "tiny", "encoding_format": "base64"}
+    answer = httpx.post(f"{texts_only}/v1/embeddings", json=body)
+    assert answer.status_code == 400
+    message = answer.json()["error"]["message"]
+    assert "set check_embedding_ctx_length=False" in message and "--accept-token-ids" in message
+
+
+def test_langchain_works_when_it_sends_texts(texts_only, model):
+    langchain = pytest.importorskip("langchain_openai", reason="needs pip install langchain-openai")
+    with httpx.Client() as http:
+        embeddings = langchain.OpenAIEmbeddings(
+            model="tiny",
+            base_url=f"{texts_only}/v1",
+            api_key="unused",
+            check_embedding_ctx_length=False,
+            http_client=http,
+        )
+        assert np.array_equal(floats(embeddings.embed_documents(TEXTS)), model.encode(TEXTS))
+
+
+@pytest.mark.parametrize(
+    ("kind", "dtype"),
+    [("float", "<f4"), ("int8", "i1"), ("uint8", "u1"), ("binary", "i1"), ("ubinary", "u1")],
+)
+def test_voyage_gets_its_number_formats_and_dimensions(texts_only, model, kind, dtype):
+    # Byte for byte what voyageai 0.5 sends: Client(...).embed(TEXTS, "tiny", "query", output_dtype=..., ...)
+    body = json.dumps(
+        {
+            "input": TEXTS,
+            "model": "tiny",
+            "input_type": "query",
+            "truncation": True,
+            "output_dtype": kind,
+            "output_dimension": 16,
+            "encoding_format": "base64",
+        }
+    )
+    headers = {"content-type": "application/json"}
+    answer = httpx.post(f"{texts_only}/v1/embeddings", content=body, headers=headers).json()
+    result = np.stack(
+        [np.frombuffer(base64.b64decode(row["embedding"]), dtype=dtype) for row in answer["data"]]
+    )
+    vectors = model.encode(TEXTS, prompt_name="query", dim=16)
+    small = gemel.quantize(vectors, "int8").astype(int)
+    bits = np.packbits(vectors > 0, axis=1).astype(int)
+    expected = {"float": vectors, "int8": small, "uint8": small + 128, "binary": bits - 128, "ubinary": bits}
+    assert np.array_equal(result, expected[kind])
+    assert answer["usage"]["total_tokens"] > 0
+
+
+def test_the_real_client_of_voyage_reads_the_answers(texts_only, model, monkeypatch):
+    voyageai = pytest.importorskip("voyageai", reason="needs pip install voyageai")
+    requests = pytest.importorskip("requests")
+    with requests.Session() as session:
+        monkeypatch.setattr(voyageai, "requestssession", session)
+        client = voyageai.Client(api_key="unused", base_url=f"{texts_only}/v1", max_retries=1)
+        assert np.array_equal(floats(client.embed(TEXTS, model="tiny").embeddings), model.encode(TEXTS))
+        with pytest.raises(voyageai.error.InvalidRequestError, match="output_dimension must be at most 32"):
+            client.embed(TEXTS, model="tiny", output_dimension=99)
+
+
+def test_a_body_without_a_type_is_read_unless_a_browser_sends_it(texts_only):
+    """LiteLLM's client for Voyage forgets the header."""
+    body = b'{"input": ["the cat is sleeping"], "model": "tiny"}'
+    assert httpx.post(f"{texts_only}/v1/embeddings", content=body).status_code == 200
+    for header in ("origin", "sec-fetch-site"):
+        answer = httpx.post(f"{texts_only}/v1/embeddings", content=body, headers={header: "http://localhost"})
+        assert answer.status_code == 415
+
+
+def test_jina_sends_objects_and_a_task(texts_only, model):
+    inputs = [{"text": TEXTS[0]}, TEXTS[1], {"text": TEXTS[2]}]
+    for task, options in (
+        ("retrieval.query", {"prompt_name": "query"}),
+        ("retrieval.passage", {}),
+        ("text-matching", {}),
+    ):
+        result = ask(texts_only, model="tiny", input=inputs, task=task)
+        assert np.array_equal(floats(result), model.encode(TEXTS, **options))
+
+
+def test_jina_gets_one_form_or_several(texts_only, model):
+    vectors = model.encode(TEXTS)
+    (packed, *_) = ask(texts_only, input=TEXTS, embedding_type="base64")
+    assert np.array_equal(np.frombuffer(base64.b64decode(packed), dtype="<f4"), vectors[0])
+    several = ask(texts_only, input=TEXTS, embedding_type=["float", "ubinary"])
+    assert np.array_equal(floats([row["float"] for row in several]), vectors)
+    assert np.array_equal([row["ubinary"] for row in several], np.packbits(vectors > 0, axis=1))
+    # The word of older clients.
+    assert ask(texts_only, input=TEXTS, encoding_type="binary") == ask(
+        texts_only, input=TEXTS, embedding_type="binary"
+    )
+
+
+def test_infinity_has_its_path(texts_only, model):
+    # Byte for byte what litellm.embedding(model="infinity/tiny", dimensions=8, ...) sends.
+    body = b'{"input": ["the cat is sleeping"], "model": "tiny", "output_dimension": 8}'
+    answer = httpx.post(
+        f"{texts_only}/embeddings", content=body, headers={"content-type": "application/json"}
+    )
+    result = floats([row["embedding"] for row in answer.json()["data"]])
+    assert np.array_equal(result, model.encode(TEXTS[:1], dim=8))
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (
+            {"input": [{"text": "a"}, {"image": "https://example.org/a.png"}]},
+            "image is not supported: only texts",
+        ),
+        (
+            {"input": "a", "late_chunking": True},
+            "late_chunking is not supported: each text is encoded on its own",
+        ),
+        (
+            {"input": "a", "embedding_type": "float16"},
+            "embedding_type cannot be read. It takes: Jina: float,",
+        ),
+        (
+            {"input": "a", "output_dtype": "base64"},
+            "output_dtype: must be 'float', 'int8', 'uint8', 'binary'",
+        ),
+        (
+            {"input": "a", "output_dimension": 99},
+            "output_dimension must be at most 32, the model's own, got 99",
+        ),
+        (
+            {"input": "a", "dimensions": 8, "output_dimension": 16},
+            "dimensions and output_dimension were given",
+        ),
+        (
+            {"input": "a", "dimensions": 4, "output_dtype": "binary"},
+            "binary packs 8 dimensions to a byte; these",
+        ),
+        ({"input": "a", "input_type": "question"}, "input_type must be one of query, search_query,"),
+        (
+            {"input": "a", "task": "retrieval.query", "prompt_name": "query"},
+            "prompt_name and task all choose",
+        ),
+        ({"input": "cat " * 99, "truncate": False}, "texts[0] has 101 tokens, the model reads 64"),
+        ({"input": "cat " * 99, "truncation": False}, "texts[0] has 101 tokens, the model reads 64"),
+        ({"input": "a", "truncate_prompt_tokens": 5}, "truncate_prompt_tokens: must be -1"),
+        ({"input": "a", "modality": "image"}, "modality: must be 'text'"),
+    ],
+)
+def test_fields_that_cannot_be_honored_are_refused(texts_only, body, message):
+    answer = httpx.post(f"{texts_only}/v1/embeddings", json=body)
+    assert answer.status_code == 400, answer.text
+    assert answer.json()["error"]["message"].startswith(message)
+    assert answer.json()["detail"] == answer.json()["error"]["message"]
+
+
+def test_vectors_keep_their_lengths_where_jina_says_so(tmp_path):
+    model = gemel.load(tiny_bert(tmp_path / "raw", normalize=False))
+    with live(app_of(make_services(model))) as address:
+        result = floats(ask(address, input=TEXTS, normalized=False))
+    assert np.array_equal(result, model.encode(TEXTS))

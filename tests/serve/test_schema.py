@@ -23,11 +23,15 @@ from serve_models import light_cross, related_model
 
 OPERATIONS = [
     ("POST", "/"),
+    ("POST", "/api/embed"),
+    ("POST", "/api/embeddings"),
+    ("GET", "/api/tags"),
     ("POST", "/clusters"),
     ("POST", "/decode"),
     ("POST", "/embed"),
     ("POST", "/embed_all"),
     ("POST", "/embed_sparse"),
+    ("POST", "/embeddings"),
     ("POST", "/explain"),
     ("GET", "/indexes"),
     ("GET", "/indexes/{name}"),
@@ -36,18 +40,24 @@ OPERATIONS = [
     ("POST", "/indexes/{name}/get"),
     ("POST", "/indexes/{name}/search"),
     ("GET", "/info"),
+    ("POST", "/openai/deployments/{name}/embeddings"),
+    ("POST", "/openai/v1/embeddings"),
     ("POST", "/pairs"),
     ("POST", "/predict"),
     ("POST", "/relation"),
     ("POST", "/rerank"),
+    ("POST", "/score"),
     ("POST", "/search"),
     ("POST", "/similarity"),
     ("GET", "/status"),
     ("POST", "/tokenize"),
+    ("POST", "/v1/embed"),
     ("POST", "/v1/embeddings"),
     ("GET", "/v1/models"),
     ("GET", "/v1/models/{name}"),
     ("POST", "/v1/rerank"),
+    ("POST", "/v1/score"),
+    ("POST", "/v2/embed"),
     ("POST", "/v2/rerank"),
 ]
 CHECKS = [
@@ -113,8 +123,8 @@ def test_made_up_requests_are_answered_as_the_document_says(schema, address, met
     )
     @given(case=operation.as_strategy(generation_mode=mode))
     def run(case):
-        if "name" in case.path_parameters and path.startswith("/indexes"):
-            case.path_parameters["name"] = "notes"
+        if "name" in case.path_parameters and not path.startswith("/v1"):
+            case.path_parameters["name"] = "notes" if path.startswith("/indexes") else "kept"
         if path == "/clusters" and mode is GenerationMode.POSITIVE:
             case.body = {**case.body, "k": None, "method": None, "layout": "pca"}  # others are slow to import
         case.call_and_validate(base_url=address, checks=CHECKS, timeout=60)
@@ -135,5 +145,6 @@ def test_the_documents_own_example_is_answered(document, address, method, path):
         body["ids"] = [5, 6]
     if path == "/indexes/{name}/documents" and method == "POST":
         body["documents"][0]["fields"] = {"year": 2022}
-    answer = httpx.request(method, address + path.replace("{name}", "notes"), json=body)
+    name = "notes" if path.startswith("/indexes") else "kept"
+    answer = httpx.request(method, address + path.replace("{name}", name), json=body)
     assert answer.status_code == (424 if path == "/embed_sparse" else 200), answer.text

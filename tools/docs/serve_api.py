@@ -32,7 +32,7 @@ GUITAR, MUSIC, STOCKS = (
 TEXTS = [GUITAR, MUSIC, STOCKS]
 CHANGING = {
     *("created", "seconds", "engine", "uptime_seconds", "throughput", "total", "latency"),
-    *("queue", "batches", "cache", "rejected", "memory_bytes"),
+    *("queue", "batches", "cache", "rejected", "memory_bytes", "total_duration"),
 }
 """Fields whose values differ between calls or machines; they are not shown."""
 
@@ -48,9 +48,14 @@ Bodies are uncompressed JSON with the header `content-type: application/json`. I
 
 | routes | format of errors |
 |---|---|
-| `/v1/...` | `{"error": {"message", "type", "param", "code"}}`, as in the OpenAI API |
+| `/v1/...`, `/openai/...`, `/embeddings`, `/score` | `{"error": {"message", "type", "param", "code"}, "detail"}` |
+| `/v1/embed`, `/v2/embed`, `/v2/rerank` | `{"message", "error": {"message", "type"}}` |
+| `/api/...` | `{"error"}`, as in Ollama |
 | those of text-embeddings-inference | `{"error", "error_type"}`, as in text-embeddings-inference |
 | all others | `{"error": {"message", "type"}}` |
+
+The first form is that of the OpenAI API, with `detail` for clients of Voyage; in the second, clients of Cohere read
+`message`.
 """
 OPENAI = """## OpenAI
 
@@ -62,15 +67,20 @@ answer = client.embeddings.create(model="all-MiniLM-L6-v2", input=["A man is pla
 vector = answer.data[0].embedding
 ```
 
-`input` is a string, a list of strings, a list of token ids, or a list of such lists. **Token ids must come from the
-tokenizer of the served model**: they are decoded to text without special tokens, and the text is encoded; ids that do
-not survive this round trip are refused. Ids of tiktoken mean other words, and some of them may be valid ids of this
-model by accident. `OpenAIEmbeddings` of LangChain sends such ids unless it is created with
-`check_embedding_ctx_length=False`. `encoding_format` is `float` or `base64` (little-endian float32). `dimensions` keeps
-the first dimensions and normalizes again; use it with models that were trained for it (Matryoshka). Vectors have length
-1. Texts over the model's maximum length are truncated; `usage` counts the tokens that were used, including special
-tokens. There are two extensions: `prompt_name` selects a prompt of the model, and the model may be named with or
-without the owner of its repository. Fields that have no meaning here are ignored.
+`input` is a string, a list of strings or of objects `{"text": ...}`, a list of token ids, or a list of such lists.
+**Token ids are refused unless the server was started with `--accept-token-ids`**, and must then come from the tokenizer
+of the served model: they are decoded to text without special tokens, and the text is encoded; ids that do not survive
+this round trip are refused. Ids of tiktoken mean other words: `OpenAIEmbeddings` of LangChain sends such ids unless it
+is created with `check_embedding_ctx_length=False`. `encoding_format` is `float` or `base64` (the bytes, little-endian).
+`dimensions` keeps the first dimensions and normalizes again; use it with models that were trained for it (Matryoshka).
+Vectors have length 1. Texts over the model's maximum length are truncated; `usage` counts the tokens that were used,
+including special tokens. `model` may be left out if one model is loaded, and named with or without the owner of its
+repository. `prompt_name` is an extension that selects a prompt of the model.
+
+Fields of Voyage (`input_type`, `output_dtype`, `output_dimension`, `truncation`), Jina (`task`, `embedding_type`,
+`truncate`, `normalized`) and vLLM are honored, or refused where they would change the answer and cannot be honored.
+Fields that have no meaning here are ignored. `/embeddings` (infinity), `/openai/v1/embeddings` and
+`/openai/deployments/NAME/embeddings?api-version=...` (Azure) are the same route.
 """
 TEI = """## text-embeddings-inference
 
@@ -91,10 +101,26 @@ scores = client.sentence_similarity(
 RERANK = """
 `/rerank`, `/v2/rerank` and `/v1/rerank` return the scores of the cross-encoder of `--rerank` after a sigmoid
 (`raw_scores`: the output itself). Without a cross-encoder they return (1 + cosine) / 2 (`raw_scores`: the cosine), as
-in the answer above.
+in the answer above. `/v1/score` returns the cross-encoder's score after a sigmoid, or the cosine.
 
 `/predict` and `/relation` need a model with a classification head (`gemel train --objective classification`) or a
 cross-encoder with classes. Their inputs are pairs of texts. Without either:
+"""
+COHERE = """## Cohere
+
+`input_type` selects the model's prompt for queries or documents, if it has one. `embedding_types` are `float`, `int8`,
+`uint8`, `binary`, `ubinary` and `base64`; `truncate` is `END`, `START` or `NONE`, which refuses long texts. Images are
+refused.
+"""
+OLDER = """## Jina, Voyage, vLLM, infinity
+
+`/v1/rerank` is the format that these share: documents may be objects with a `text`, `top_k` is another word for
+`top_n`, and the rows are in `results` and in `data`. `/rerank` is the same if the body has `documents` instead of
+`texts`. `/v1/score` (also `/score`) pairs `text_1` with each of `text_2`, or one to one.
+"""
+OLLAMA = """## Ollama
+
+`options` and `keep_alive` are ignored. A model may be named `NAME:latest`.
 """
 OWN = """## Search, pairs, clusters
 
@@ -137,6 +163,7 @@ class Example(NamedTuple):
     @property
     def curl(self) -> str:
         address = f"http://localhost:8080{self.path}"
+        address = f"'{address}'" if "?" in address else address  # for the shell
         if self.body is None:
             return f"curl {address}"
         verb = "" if self.method == "POST" else f"-X {self.method} "
@@ -155,6 +182,10 @@ PARTS: list[str | Example] = [
     Example(
         "/v1/embeddings", {"model": MODEL, "input": GUITAR, "dimensions": 4, "encoding_format": "base64"}
     ),
+    Example("/v1/embeddings", {"input": [{"text": GUITAR}], "embedding_type": ["float", "ubinary"]}),
+    Example("/v1/embeddings", {"input": GUITAR, "output_dtype": "int8", "output_dimension": 8}),
+    Example("/v1/embeddings", {"input": [[32, 893, 374, 5737, 264, 17418, 13]]}),
+    Example("/openai/deployments/all-MiniLM-L6-v2/embeddings?api-version=2024-02-01", {"input": GUITAR}),
     Example("/v1/models", method="GET"),
     Example("/v1/embeddings", {"model": "text-embedding-3-small", "input": GUITAR}),
     TEI,
@@ -167,9 +198,12 @@ PARTS: list[str | Example] = [
     Example("/rerank", {"query": "Who plays music?", "texts": TEXTS}),
     RERANK,
     Example("/predict", {"inputs": [GUITAR, MUSIC]}),
-    "## Cohere",
+    COHERE,
+    Example("/v2/embed", {"model": MODEL, "texts": [GUITAR], "input_type": "search_document"}),
+    Example("/v2/embed", {"texts": [GUITAR], "embedding_types": ["int8", "ubinary"], "output_dimension": 16}),
+    Example("/v1/embed", {"model": MODEL, "texts": [GUITAR, MUSIC]}),
     Example("/v2/rerank", {"model": MODEL, "query": "Who plays music?", "documents": TEXTS, "top_n": 2}),
-    "`/v1/rerank` is the older format that Jina and others use: documents may be objects with a `text`.",
+    OLDER,
     Example(
         "/v1/rerank",
         {
@@ -179,6 +213,11 @@ PARTS: list[str | Example] = [
             "return_documents": True,
         },
     ),
+    Example("/v1/score", {"text_1": "Who plays music?", "text_2": [GUITAR, STOCKS]}),
+    OLLAMA,
+    Example("/api/embed", {"model": MODEL, "input": [GUITAR, MUSIC]}),
+    Example("/api/embeddings", {"model": MODEL, "prompt": GUITAR}),
+    Example("/api/tags", method="GET"),
     OWN,
     Example("/search", {"query": "Who plays music?", "texts": TEXTS, "k": 2}),
     PAIRS,
@@ -233,7 +272,7 @@ def run_example(client: httpx.Client, example: Example) -> str:
 
 def short(content: Any, key: str = "") -> Any:  # noqa: ANN401 - any JSON
     """The answer with long lists cut, numbers rounded and changing values left out."""
-    if key in CHANGING or (key == "id" and isinstance(content, str) and len(content) == 36):
+    if key in CHANGING or (key == "id" and isinstance(content, str) and len(content) >= 36):
         return "…"
     if isinstance(content, dict):
         return {name: short(value, name) for name, value in content.items()}

@@ -201,10 +201,10 @@ def digest_of(key: str) -> bytes:
 
 
 def given_key(headers: Headers) -> str | None:
-    """The key of `Authorization: Bearer KEY` or `x-api-key: KEY`."""
+    """The key of `Authorization: Bearer KEY`, `x-api-key: KEY` or, from clients of Azure, `api-key: KEY`."""
     scheme, _, key = headers.get("authorization", "").partition(" ")
     bearer = key.strip() if scheme.lower() == "bearer" else ""
-    return bearer or headers.get("x-api-key", "").strip() or None
+    return bearer or headers.get("x-api-key", "").strip() or headers.get("api-key", "").strip() or None
 
 
 def read_keys(file: Path | None, environment: str | None, per_minute: float | None) -> Keys:

@@ -21,11 +21,22 @@ from starlette.routing import Route
 from gemel.serve.access import Keys
 from gemel.serve.middleware import Middleware
 from gemel.serve.options import ServeOptions
-from gemel.serve.protocols import cohere, explain, indexes, openai, operations, pairs, search, tei
+from gemel.serve.protocols import (
+    cohere,
+    explain,
+    indexes,
+    ollama,
+    openai,
+    operations,
+    pairs,
+    rerank,
+    search,
+    tei,
+)
 from gemel.serve.routes import JsonRoute
 from gemel.serve.services import Services
 
-PROTOCOLS = (openai, tei, cohere, search, pairs, explain, indexes)
+PROTOCOLS = (openai, tei, rerank, cohere, ollama, search, pairs, explain, indexes)
 """The router tries their routes in this order: the busiest first."""
 
 
@@ -57,7 +68,7 @@ def create_app(services: Services, options: ServeOptions, keys: Keys | None = No
             CORSMiddleware,
             allow_origins=list(options.cors_origin),
             allow_methods=["GET", "POST", "DELETE"],
-            allow_headers=["authorization", "content-type", "x-api-key", "x-request-id"],
+            allow_headers=["authorization", "content-type", "x-api-key", "api-key", "x-request-id"],
             expose_headers=["x-request-id", "retry-after"],
         )
     return app

@@ -23,7 +23,7 @@ from gemel.errors import InputError
 from gemel.model import Model
 from gemel.options import EncodeOptions, usable_cores
 from gemel.serve.options import DeadlineExceeded, EncodeFailed, Limits, Overloaded, deadline_message
-from gemel.serve.queue import BatchKey, FinishedBatch, Priority, QueuedText, QueueState, Workers
+from gemel.serve.queue import BatchKey, Cores, FinishedBatch, Priority, QueuedText, QueueState, Workers
 from gemel.serve.telemetry import Counters
 from gemel.types import Vectors
 
@@ -67,22 +67,41 @@ class EmbedResult:
         return int(self.kept.sum())
 
 
+class Capacity:
+    """What the batchers of one process share: cores, memory for recent vectors, and room for tokens that wait."""
+
+    def __init__(self, *, threads: int | None = None, cache_bytes: int = 64_000_000) -> None:
+        self.cores = Cores(threads or usable_cores())
+        self.cache = VectorCache(cache_bytes)
+        self.batchers: list[Batcher] = []
+
+    @property
+    def queue_tokens(self) -> int:
+        """Tokens that wait, for all models."""
+        return sum(batcher.queue_tokens for batcher in self.batchers)
+
+    @property
+    def queue_texts(self) -> int:
+        """Texts that wait, for all models."""
+        return sum(len(batcher.workers.queue) for batcher in self.batchers)
+
+    @property
+    def busy(self) -> int:
+        """Workers that compute now."""
+        return sum(batcher.workers.busy for batcher in self.batchers)
+
+
 class Batcher:
     """The batcher of one model. Made inside the event loop that uses it."""
 
-    def __init__(
-        self,
-        model: Model,
-        limits: Limits,
-        counters: Counters,
-        *,
-        threads: int | None = None,
-        cache_bytes: int = 64_000_000,
-    ) -> None:
-        self.threads = threads or usable_cores()
-        self.cache = VectorCache(cache_bytes)
+    def __init__(self, model: Model, limits: Limits, counters: Counters, capacity: Capacity) -> None:
+        self.cache = capacity.cache
+        self._capacity = capacity
         self._model, self._limits, self._counters = model, limits, counters
-        self._batch_keys = BatchKeys(self.threads, lambda options: model.prepare([], options))
+        # Equal texts of two models share the cache, but never a vector.
+        self._batch_keys = BatchKeys(
+            capacity.cores.count, lambda options: model.prepare([], options), model=len(capacity.batchers)
+        )
         self._loop = asyncio.get_running_loop()
         self._in_flight: dict[bytes, QueuedText] = {}
         self._arriving = 0  # tokens of requests that are being tokenized, estimated
@@ -90,10 +109,11 @@ class Batcher:
         self.workers = Workers(
             self._compute,
             self._deliver,
-            threads=self.threads,
+            cores=capacity.cores,
             batch_tokens=model.engine.batch_tokens,
             mixed=isinstance(model.engine, MixingEngine),
         )
+        capacity.batchers.append(self)
 
     @property
     def queue_tokens(self) -> int:
@@ -191,7 +211,7 @@ class Batcher:
         return tuple(windows)
 
     def _admit(self, tokens: int) -> None:
-        most, waiting = self._limits.queue_tokens, self.queue_tokens
+        most, waiting = self._limits.queue_tokens, self._capacity.queue_tokens
         if waiting and waiting + tokens > most:
             self._counters.rejected["queue"] += 1
             seconds = max(1.0, self.workers.wait_seconds())
@@ -342,9 +362,9 @@ class PendingRequest:
 class BatchKeys:
     """The batch key of each combination of options, made once."""
 
-    def __init__(self, threads: int, check: Callable[[EncodeOptions], object]) -> None:
-        """`check` refuses options that the model does not have."""
-        self._threads, self._check = threads, check
+    def __init__(self, threads: int, check: Callable[[EncodeOptions], object], *, model: int = 0) -> None:
+        """`check` refuses options that the model does not have; `model` tells the keys of models apart."""
+        self._threads, self._check, self._model = threads, check, model
         self._keys: dict[tuple[object, ...], BatchKey] = {}
 
     def of(self, options: EmbedOptions) -> BatchKey:
@@ -361,7 +381,9 @@ class BatchKeys:
                 threads=1,
             )
             self._check(single)
-            salt = hashlib.blake2b(repr(values).encode("utf-8", "surrogatepass"), digest_size=16).digest()
+            salt = hashlib.blake2b(
+                repr((self._model, *values)).encode("utf-8", "surrogatepass"), digest_size=16
+            ).digest()
             if len(self._keys) >= MOST_BATCH_KEYS:
                 self._keys.clear()
             key = self._keys[values] = BatchKey(single, replace(single, threads=self._threads), salt)

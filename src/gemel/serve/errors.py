@@ -34,6 +34,10 @@ TEI_PATHS = (
     "/health",
 )
 
+OPENAI_PREFIXES = ("/v1/", "/openai/")
+OPENAI_PATHS = ("/embeddings", "/score")
+COHERE_PATHS = ("/v1/embed", "/v2/embed", "/v2/rerank")
+
 _TYPES = {
     400: "invalid_request_error",
     401: "authentication_error",
@@ -131,19 +135,24 @@ async def send_json(send: Send, status: int, body: bytes, headers: Mapping[str, 
 
 
 def error_body(path: str, problem: Problem) -> bytes:
-    """In OpenAI's form below /v1, in text-embeddings-inference's for its routes, else in our own."""
+    """In the form that the clients of the path read: see the classes below."""
     kind = _TYPES.get(problem.status, "server_error")
-    if path.startswith("/v1/"):
+    plain = {"message": problem.message, "type": problem.code or kind}
+    if path in COHERE_PATHS:
+        return orjson.dumps({"message": problem.message, "error": plain})
+    if path.startswith(OPENAI_PREFIXES) or path in OPENAI_PATHS:
         error = {"message": problem.message, "type": kind, "param": problem.param, "code": problem.code}
-        return orjson.dumps({"error": error})
+        return orjson.dumps({"error": error, "detail": problem.message})
+    if path.startswith("/api/"):
+        return orjson.dumps({"error": problem.message})
     if path in TEI_PATHS:
         return orjson.dumps(
             {"error": problem.message, "error_type": _TEI_TYPES.get(problem.status, problem.code or kind)}
         )
-    return orjson.dumps({"error": {"message": problem.message, "type": problem.code or kind}})
+    return orjson.dumps({"error": plain})
 
 
-# The three forms, for the OpenAPI document.
+# The forms, for the OpenAPI document.
 
 
 class _PlainDetail(BaseModel):
@@ -165,9 +174,23 @@ class _OpenAIDetail(BaseModel):
 
 
 class OpenAIError(BaseModel):
-    """Any error under /v1."""
+    """Any error under /v1 or /openai."""
 
     error: _OpenAIDetail
+    detail: str = Field(description="The message once more, where the client of Voyage reads it")
+
+
+class CohereError(BaseModel):
+    """Any error of the routes of Cohere."""
+
+    message: str
+    error: _PlainDetail
+
+
+class OllamaError(BaseModel):
+    """Any error of the routes of Ollama."""
+
+    error: str
 
 
 class TeiError(BaseModel):

@@ -131,6 +131,9 @@ class ServeOptions:
 
     name: str | None = None
     """The name of the model for clients. None: as it was given on the command line."""
+    accept_token_ids: bool = False
+    """Clients may send token ids of the model's own vocabulary to /v1/embeddings instead of texts. Ids of tiktoken,
+    which some clients send by default, mean other words."""
     precision: Precision = "float32"
     """Numbers used in the computation: float32, or int8 (faster, nearly as good)."""
     engine: EngineName = "auto"

@@ -243,6 +243,40 @@ class FinishedBatch:
     seconds: float
 
 
+class Cores:
+    """The cores that the workers of all models of a process share: at most so many batches are computed at once."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.lock = threading.Lock()
+        """Of all queues of these workers."""
+        self.workers: list[Workers] = []
+        self._turn = 0
+
+    @property
+    def all_idle(self) -> bool:
+        """Nothing is computed and nothing waits, for any model."""
+        return not any(workers.busy or len(workers.queue) for workers in self.workers)
+
+    def free_for(self, workers: Workers) -> bool:
+        """A core is free, and no other model that waits was served longer ago."""
+        if sum(each.busy for each in self.workers) >= self.count:
+            return False
+        return not any(len(each.queue) and each.turn < workers.turn for each in self.workers)
+
+    def take(self, workers: Workers) -> None:
+        """One more batch of these workers begins."""
+        self._turn += 1
+        workers.turn, workers.busy = self._turn, workers.busy + 1
+        self.wake_others(workers)
+
+    def wake_others(self, workers: Workers) -> None:
+        """After a change that may let the workers of another model begin."""
+        for each in self.workers:
+            if each is not workers and len(each.queue):
+                each.ready.notify()
+
+
 class Workers:
     """Threads over one queue. `deliver` is called from these threads."""
 
@@ -251,32 +285,36 @@ class Workers:
         compute: Compute,
         deliver: Callable[[FinishedBatch], None],
         *,
-        threads: int,
+        cores: Cores,
         batch_tokens: int,
         mixed: bool = False,
     ) -> None:
         """`mixed`: the engine takes texts of several lengths in one call."""
         self.queue = Queue(mixed=mixed)
-        self.lock = threading.Lock()
         self.tokens_per_second = FIRST_GUESS
         """Of one worker, measured."""
         self.busy = 0
+        self.turn = 0
+        """When the last batch began, counted over all models."""
+        self.ready = threading.Condition(cores.lock)
+        self._cores = cores
         self._compute, self._deliver = compute, deliver
-        self._threads, self._batch_tokens = threads, batch_tokens
-        self._ready = threading.Condition(self.lock)
+        self._batch_tokens = batch_tokens
         self._last_single = self._last_put = -1e9
         self._gap = 1.0  # seconds between two arrivals, measured
         self._stopped = False
         self._running = [
             threading.Thread(target=self._work, name=f"gemel-worker-{number}", daemon=True)
-            for number in range(threads)
+            for number in range(cores.count)
         ]
+        with cores.lock:
+            cores.workers.append(self)
         for thread in self._running:
             thread.start()
 
     def put(self, texts: Sequence[QueuedText]) -> None:
         """From any thread; the texts begin at once if a worker is idle."""
-        with self._ready:
+        with self.ready:
             now = perf_counter()
             self._gap += LEARNING * (min(now - self._last_put, 1.0) - self._gap)
             self._last_put = now
@@ -284,23 +322,24 @@ class Workers:
                 self._last_single = now
             for text in texts:
                 self.queue.put(text)
-            self._ready.notify(len(texts))
+            self.ready.notify(len(texts))
 
     def drop(self, texts: Sequence[QueuedText]) -> None:
         """Remove texts that still wait and that nobody wants."""
-        with self.lock:
+        with self.ready:
             for text in texts:
                 self.queue.drop(text)
+            self._cores.wake_others(self)
 
     def wait_seconds(self) -> float:
         """An estimate of the seconds until everything that waits now is done."""
-        return self.queue.tokens / (self.tokens_per_second * self._threads)
+        return self.queue.tokens / (self.tokens_per_second * self._cores.count)
 
     def stop(self) -> None:
         """Begin no further batch, and wait for those that run."""
-        with self._ready:
+        with self.ready:
             self._stopped = True
-            self._ready.notify_all()
+            self.ready.notify_all()
         for thread in self._running:
             thread.join()
 
@@ -312,26 +351,29 @@ class Workers:
                 results = self._results(texts, alone)
             finally:
                 seconds = perf_counter() - taken
-                with self.lock:
+                with self.ready:
                     self.busy -= 1
                     speed = sum(text.length for text in texts) / max(seconds, 1e-9)
                     self.tokens_per_second += LEARNING * (speed - self.tokens_per_second)
+                    self._cores.wake_others(self)
             self._deliver(FinishedBatch(texts, results, taken, seconds))
 
     def _next(self) -> tuple[list[QueuedText], bool] | None:
         """The next batch, and whether it has all cores; None: the workers were stopped."""
-        with self._ready:
+        with self.ready:
             while not self._stopped:
-                if not len(self.queue):
-                    self._ready.wait()
+                if not len(self.queue) or not self._cores.free_for(self):
+                    self.ready.wait()
                     continue
                 self._wait_for_more()
+                if not self._cores.free_for(self):
+                    continue
                 texts = self.queue.take(self._budget())
                 if texts:
-                    alone = not self.busy and not len(self.queue)
-                    self.busy += 1
+                    alone = self._cores.all_idle
+                    self._cores.take(self)
                     if len(self.queue):
-                        self._ready.notify()  # this thread may have been woken instead of an idle one
+                        self.ready.notify()  # this thread may have been woken instead of an idle one
                     return texts, alone
             return None
 
@@ -342,7 +384,7 @@ class Workers:
             left = end - perf_counter()
             if left <= 0:
                 return
-            self._ready.wait(left)
+            self.ready.wait(left)
 
     def _little_waits(self) -> bool:
         queue = self.queue

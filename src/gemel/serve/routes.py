@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Annotated, Any, TypeAlias, TypeVar, get_type_hints
+from typing import Annotated, Any, ClassVar, TypeAlias, TypeVar, get_type_hints
 
 import numpy as np
 import orjson
@@ -56,6 +56,19 @@ class ForeignRequest(BaseModel):
     """A request of a protocol that others define: unknown fields are ignored, as their clients send many."""
 
     model_config = ConfigDict(strict=True, extra="ignore", allow_inf_nan=False, protected_namespaces=())
+
+    refused: ClassVar[Mapping[str, str]] = {}
+    """Fields of the protocol that would change the answer and are not supported, with the reason."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _none_refused(cls, content: Any) -> Any:  # noqa: ANN401 - any JSON
+        if isinstance(content, dict):
+            for name, reason in cls.refused.items():
+                if content.get(name) not in (None, False, []):
+                    sentence = f"{name} is not supported: {reason}"
+                    raise PydanticCustomError("refused", "{sentence}", {"sentence": sentence})
+        return content
 
 
 class OwnRequest(BaseModel):
@@ -182,9 +195,11 @@ Body = TypeVar("Body", bound=BaseModel)
 
 async def parse_body(request: Request, model: type[Body]) -> Body:
     """The body as `model`. Raises InputError (400) if it does not fit, RouteError (415) if it is not sent as JSON."""
-    # A page of another origin may send a form or plain text without a preflight request, but not this type.
+    # A page of another origin may send a form, plain text or no type without a preflight request, but not this type.
+    # Clients that forget the type (LiteLLM's for Voyage) are no browsers: these always send an origin.
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if media_type != "application/json" and not media_type.endswith("+json"):
+    forgotten = not media_type and not {"origin", "sec-fetch-site"} & set(request.headers.keys())
+    if media_type != "application/json" and not media_type.endswith("+json") and not forgotten:
         got = repr(media_type[:QUOTED_CHARACTERS]) if media_type else "no type"
         raise RouteError(
             415, f"the body must be sent as application/json, got {got}", code="unsupported_media_type"
@@ -217,8 +232,10 @@ def _validated(content: Any, model: type[Body]) -> Body:  # noqa: ANN401 - any J
 
 def _first_mistake(errors: Sequence[ErrorDetails], model: type[BaseModel]) -> str:
     """One sentence about the first thing that is wrong."""
-    first = next((each for each in errors if each["type"] == "unknown_field"), errors[0])
+    first = next((each for each in errors if each["type"] in ("unknown_field", "refused")), errors[0])
     location, message = first["loc"], first["msg"]
+    if first["type"] == "refused":
+        return message
     if not location:
         is_object = first["type"] != "model_type"
         return _plain(message) if is_object else f"the body must be a JSON object: {message}"
@@ -277,16 +294,34 @@ def json_list_response(
 
     `before` and `after` are JSON around the list.
     """
-    step = max(1, LARGE_NUMBERS // max(1, numbers))
-    if count <= step:
-        return Response(before + dumps(part(0, count)) + after, media_type="application/json")
+    return json_lists_response([JsonList(before, count, numbers, part)], after)
+
+
+@dataclass(frozen=True)
+class JsonList:
+    """One of the lists of an answer: see `json_list_response`."""
+
+    before: bytes
+    count: int
+    numbers: int
+    part: Callable[[int, int], Sequence[Any]]
+
+
+def json_lists_response(lists: Sequence[JsonList], after: bytes) -> Response:
+    """Several lists, each after its own `before`, and what comes after the last."""
+    if sum(each.count * each.numbers for each in lists) <= LARGE_NUMBERS:
+        written = b"".join(each.before + dumps(each.part(0, each.count)) for each in lists)
+        return Response(written + after, media_type="application/json")
 
     async def parts() -> AsyncIterator[bytes]:
-        yield before + b"["
-        for start in range(0, count, step):
-            written = await asyncio.to_thread(_dump_part, part, start, min(start + step, count))
-            yield (b"," if start else b"") + written[1:-1]
-        yield b"]" + after
+        for each in lists:
+            yield each.before + b"["
+            step = max(1, LARGE_NUMBERS // max(1, each.numbers))
+            for start in range(0, each.count, step):
+                written = await asyncio.to_thread(_dump_part, each.part, start, min(start + step, each.count))
+                yield (b"," if start else b"") + written[1:-1]
+            yield b"]"
+        yield after
 
     return StreamingResponse(parts(), media_type="application/json")
 

@@ -11,7 +11,8 @@ import os
 import socket
 import ssl
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from types import FrameType
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, NoReturn
 import uvicorn
 
 from gemel.cross_model import load_cross
-from gemel.errors import InputError, WorkError
+from gemel.errors import InputError, ModelError, WorkError
 from gemel.model import Model, load
 from gemel.serve.access import Keys, read_keys
 from gemel.serve.connection import Connection
@@ -60,9 +61,11 @@ class _Server(uvicorn.Server):  # type: ignore[misc, unused-ignore]
 class ServerProcess:
     """The server of this process."""
 
-    def __init__(self, model: str, options: ServeOptions, ready: Callable[[str, Services], None]) -> None:
-        """`ready(address, services)` is called when the first vector was computed."""
-        self._model, self._options, self._ready = model, options, ready
+    def __init__(
+        self, models: Sequence[str], options: ServeOptions, ready: Callable[[str, Services], None]
+    ) -> None:
+        """`models`: NAME=LOCATION or LOCATION. `ready(address, services)` is called when each has computed a vector."""
+        self._models, self._options, self._ready = models, options, ready
         self._keys = load_keys(options)
         self._services: Services | None = None
         self._error: WorkError | None = None
@@ -123,7 +126,7 @@ class ServerProcess:
 
     async def _start(self) -> ASGIApp:
         # At the same time: reading weights and importing the web framework take about equally long.
-        loading = asyncio.to_thread(load_services, self._model, self._options)
+        loading = asyncio.to_thread(load_services, self._models, self._options)
         importing = asyncio.to_thread(import_module, "gemel.serve.app")
         services, application = await asyncio.gather(loading, importing)
         self._services = services
@@ -196,19 +199,44 @@ def address_of(listening: socket.socket, options: ServeOptions) -> str:
     return f"{scheme}://{host}:{listening.getsockname()[1]}"
 
 
-def load_services(model: str, options: ServeOptions) -> Services:
-    """Load the models and open the indexes. An index that was made by another model is refused."""
-    encoder = load(model, precision=options.precision, engine=options.engine)
+def load_services(models: Sequence[str], options: ServeOptions) -> Services:
+    """Load the models and open the indexes. An index that was made by none of the models is refused."""
+    named = _load_models(models, options)
+    (name, first), *others = named.items()
     cross = None if options.rerank is None else load_cross(options.rerank)
     return Services(
-        encoder,
-        name=options.name,
+        first,
+        name=name,
+        more_models=dict(others),
+        accept_token_ids=options.accept_token_ids,
         cross=cross,
-        indexes=_open_indexes(options.index, encoder),
+        indexes=_open_indexes(options.index, list(named.values())),
         limits=options.limits,
         threads=options.threads,
         cache_bytes=options.cache_bytes,
     )
+
+
+def _load_models(given: Sequence[str], options: ServeOptions) -> dict[str, Model]:
+    """The models by the names that clients use."""
+    if options.name is not None and len(given) > 1:
+        raise InputError(
+            f"--name {options.name} was given with {len(given)} models. Name each one: --model NAME=FOLDER"
+        )
+    named: dict[str, Model] = {}
+    for word in given:
+        name, equals, location = word.partition("=")
+        own = bool(equals) and "/" not in name and not Path(word).exists()
+        if own and not (name and location):
+            raise InputError(f"--model {word!r} names no model. Write --model FOLDER or --model NAME=FOLDER")
+        model = load(location if own else word, precision=options.precision, engine=options.engine)
+        served = name if own else options.name or model.name
+        if served in named:
+            raise InputError(
+                f"two models are named {served!r}. Give one another name: --model NAME={location or word}"
+            )
+        named[served] = model
+    return named
 
 
 def index_locations(given: tuple[str, ...]) -> dict[str, str]:
@@ -228,13 +256,19 @@ def index_locations(given: tuple[str, ...]) -> dict[str, str]:
     return locations
 
 
-def _open_indexes(given: tuple[str, ...], model: Model) -> dict[str, Index]:
+def _open_indexes(given: tuple[str, ...], models: Sequence[Model]) -> dict[str, Index]:
     locations = index_locations(given)
-    if not locations:
-        return {}
+    return {name: _open_with(location, models) for name, location in locations.items()}
+
+
+def _open_with(location: str, models: Sequence[Model]) -> Index:
+    """The index, with the one of the models that made it."""
     from gemel.index.open import open_index
 
-    return {name: open_index(location, model, create=False) for name, location in locations.items()}
+    for model in models[:-1]:
+        with suppress(ModelError):  # made by another model
+            return open_index(location, model, create=False)
+    return open_index(location, models[-1], create=False)
 
 
 LOADING = Problem(

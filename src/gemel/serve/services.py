@@ -1,4 +1,4 @@
-"""What routes use: the loaded models and indexes, the batcher, and a few threads for longer work.
+"""What routes use: the loaded models with a batcher each, the indexes, and a few threads for longer work.
 
 Work that is not a forward pass (index searches, pairs, clusters, reranking, writes) runs on these threads. A running
 thread cannot be stopped, so what may run and wait is bounded for each client; clients take turns, and long jobs never
@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from time import perf_counter, time
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -24,7 +24,7 @@ import numpy as np
 from gemel.cross_model import CrossModel
 from gemel.errors import InputError
 from gemel.model import Model
-from gemel.serve.batcher import Batcher, EmbedOptions, EmbedResult
+from gemel.serve.batcher import Batcher, Capacity, EmbedOptions, EmbedResult
 from gemel.serve.options import DeadlineExceeded, Limits, Overloaded
 from gemel.serve.queue import RoundRobin
 from gemel.serve.telemetry import Counters, memory_bytes
@@ -44,14 +44,36 @@ CALIBRATIONS = 32  # that are cached
 CALIBRATION_PAIRS = 200_000  # random pairs: enough for a percentile, a few milliseconds
 
 
-class Services:
-    """One loaded model and what was loaded beside it. Routes parse and answer; this does the work."""
+class ServedModel:
+    """A loaded model: the name that clients call it by, and its batcher."""
 
-    def __init__(
+    def __init__(self, name: str, model: Model, make_batcher: Callable[[Model], Batcher]) -> None:
+        self.name, self.model = name, model
+        self._make_batcher = make_batcher
+
+    @cached_property
+    def batcher(self) -> Batcher:
+        """Made at its first use, inside the running event loop."""
+        return self._make_batcher(self.model)
+
+    def has_name(self, name: str) -> bool:
+        """The name is this model's: as it is served or loaded, also without the owner of its repository."""
+        names = {self.name, self.model.name}
+        names |= {each.rpartition("/")[2] for each in names}
+        names |= {f"sentence-transformers/{each}" for each in names if "/" not in each}
+        return name.removesuffix(":latest") in names  # Ollama's clients add this tag
+
+
+class Services:
+    """The loaded models and what was loaded beside them. Routes parse and answer; this does the work."""
+
+    def __init__(  # noqa: PLR0913 - everything that the operator may load and limit
         self,
         model: Model,
         *,
         name: str | None = None,
+        more_models: Mapping[str, Model] | None = None,
+        accept_token_ids: bool = False,
         cross: CrossModel | None = None,
         cross_name: str | None = None,
         indexes: Mapping[str, Index] | None = None,
@@ -59,37 +81,43 @@ class Services:
         threads: int | None = None,
         cache_bytes: int = 64_000_000,
     ) -> None:
-        """`name` and `cross_name` are what clients call the models; `indexes` by the names the operator gave."""
-        self.model, self.model_name = model, name or model.name
+        """`name` and `cross_name` are what clients call the models; `indexes` by the names the operator gave.
+
+        `more_models` by their names: a client that names none of them gets `model`. `accept_token_ids`: clients may
+        send ids of a model's own vocabulary instead of texts to the routes of OpenAI.
+        """
         self.cross = cross
         self.cross_name = (cross_name or cross.name) if cross is not None else None
         self.indexes: Mapping[str, Index] = dict(indexes or {})
         self.limits = limits or Limits()
         self.counters = Counters()
-        self._threads, self._cache_bytes = threads, cache_bytes
-        self._batcher: Batcher | None = None
+        self.accept_token_ids = accept_token_ids
+        self.capacity = Capacity(threads=threads, cache_bytes=cache_bytes)
+        named = {name or model.name: model, **(more_models or {})}
+        self.models = [ServedModel(each, loaded, self._make_batcher) for each, loaded in named.items()]
+        """The first is that of the page and of requests that name none."""
         self.calibrations = Calibrations()
         self.started = int(time())
         self.jobs = Jobs(self.limits, self.counters)
 
     @property
     def batcher(self) -> Batcher:
-        """Made at its first use, inside the running event loop."""
-        if self._batcher is None:
-            self._batcher = Batcher(
-                self.model, self.limits, self.counters, threads=self._threads, cache_bytes=self._cache_bytes
-            )
-        return self._batcher
+        """Of the first model."""
+        return self.models[0].batcher
+
+    def _make_batcher(self, model: Model) -> Batcher:
+        return Batcher(model, self.limits, self.counters, self.capacity)
 
     async def probe(self, text: str) -> float:
-        """Seconds of one real forward pass, which goes before everything that waits."""
+        """Seconds of one real forward pass of each model, which goes before everything that waits."""
         started = perf_counter()
-        await self.batcher.embed([text], EmbedOptions(client="health"), urgent=True)
+        for each in self.models:
+            await each.batcher.embed([text], EmbedOptions(client="health"), urgent=True)
         return perf_counter() - started
 
     async def close(self) -> None:
-        if self._batcher is not None:
-            await self._batcher.close()
+        for batcher in self.capacity.batchers:
+            await batcher.close()
         self.jobs.close()
         if not self.jobs:  # a thread may still write to an index
             for index in self.indexes.values():
@@ -97,14 +125,15 @@ class Services:
 
     def status(self) -> dict[str, object]:
         """The answer of /status: throughput, latency by stage, queue, batches, cache, memory, uptime."""
-        counters, batcher = self.counters, self.batcher
+        counters, capacity, first = self.counters, self.capacity, self.models[0]
         return {
-            "model": self.model_name,
-            "engine": self.model.kernel,
+            "model": first.name,
+            "models": [each.name for each in self.models],
+            "engine": first.model.kernel,
             **counters.summary(),
             "queue": {
-                "tokens": batcher.queue_tokens,
-                "texts": len(batcher.workers.queue),
+                "tokens": capacity.queue_tokens,
+                "texts": capacity.queue_texts,
                 "most_tokens": self.limits.queue_tokens,
                 "jobs": len(self.jobs),
             },
@@ -112,8 +141,8 @@ class Services:
                 "hits": counters.cache_hits,
                 "misses": counters.cache_misses,
                 "shared": counters.shared,
-                "texts": len(batcher.cache),
-                "bytes": batcher.cache.bytes,
+                "texts": len(capacity.cache),
+                "bytes": capacity.cache.bytes,
             },
             "memory_bytes": memory_bytes(),
         }
@@ -128,14 +157,20 @@ class Call:
     """The name of its API key, else its address."""
     read_only: bool = False
     """Its key may not change an index."""
+    chosen: ServedModel | None = None
+    """The model that the client named; None: the first."""
+
+    @property
+    def served(self) -> ServedModel:
+        return self.chosen or self.services.models[0]
 
     @property
     def model(self) -> Model:
-        return self.services.model
+        return self.served.model
 
     @property
     def model_name(self) -> str:
-        return self.services.model_name
+        return self.served.name
 
     @property
     def limits(self) -> Limits:
@@ -147,7 +182,7 @@ class Call:
         Raises `Overloaded` (429) when the queue is full, `DeadlineExceeded` (504), `TooLarge` (413) for too many
         tokens, InputError (400) for texts that cannot be encoded; cancelled with the request.
         """
-        return await self.services.batcher.embed(texts, replace(options, client=self.client))
+        return await self.served.batcher.embed(texts, replace(options, client=self.client))
 
     async def work(self, function: Callable[[], T], *, long: bool = False) -> T:
         """A computation (index search, pairs, explain) on a worker thread, in turns between clients.

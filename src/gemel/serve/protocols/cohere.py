@@ -1,212 +1,213 @@
-"""Reranking: Cohere's /v2/rerank, and /v1/rerank, the older form that Jina and others share.
+"""The embeddings of Cohere: POST /v2/embed and /v1/embed. Its rerank is in rerank.py.
 
-Documents are scored by the cross-encoder where one is loaded, else by the cosine of vectors. An optional field may
-also be null: LangChain sends null for what it was not given.
+Vectors come in each of the requested number formats. `input_type` chooses the model's own prompt for queries or
+documents. Images are refused.
 """
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass, replace
-from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
-from gemel.cross_model import CrossModel
-from gemel.options import CrossOptions
-from gemel.serve.batcher import EmbedOptions
-from gemel.serve.errors import OpenAIError, PlainError
+from gemel.errors import InputError
+from gemel.serve.batcher import EmbedOptions, EmbedResult
+from gemel.serve.errors import CohereError
 from gemel.serve.protocols.texts import (
-    check_model,
-    check_tokens,
-    embed_query_and_documents,
+    VectorType,
+    as_base64,
+    check_dimensions,
+    check_vector_types,
     first_tokens,
     is_long,
+    keep_ends,
+    prompt_for_purpose,
     unit_norm,
+    vectors_as,
+    with_model,
 )
-from gemel.serve.routes import FailFast, ForeignRequest, Routes, Texts, example, json_response
+from gemel.serve.routes import (
+    FailFast,
+    ForeignRequest,
+    JsonList,
+    Routes,
+    Texts,
+    dumps,
+    example,
+    json_lists_response,
+)
 from gemel.serve.services import Call
-from gemel.types import Vectors
 
-DOCUMENT_TOKENS = 4096  # Cohere's default
-CHUNK = 64  # pairs that a cross-encoder reads before other work has its turn
+EmbeddingType: TypeAlias = VectorType | Literal["base64"]
 
 _EXAMPLE: dict[str, Any] = {
     "model": "all-MiniLM-L6-v2",
-    "query": "Who plays music?",
-    "documents": ["A man is playing a guitar.", "The stock market fell today."],
-    "top_n": 1,
+    "texts": ["A man is playing a guitar.", "Someone plays an instrument."],
+    "input_type": "search_document",
 }
+_TEXTS_ONLY = "only texts are encoded"
 
 
-class RerankRequest(ForeignRequest):
-    """Documents to put in order."""
+class CohereEmbedV1Request(ForeignRequest):
+    """Texts to encode."""
 
     model_config = example(**_EXAMPLE)
+    refused: ClassVar = {"images": _TEXTS_ONLY}
 
-    model: str = Field(description="The cross-encoder or the model that is loaded")
-    query: str
-    documents: Texts
-    top_n: int | None = Field(None, ge=1, description="How many are returned; default all")
-    max_tokens_per_doc: int | None = Field(
-        DOCUMENT_TOKENS, ge=1, description="Longer documents are truncated"
+    model: str | None = Field(None, description="The name of a loaded model")
+    texts: Texts | None = None
+    input_type: str | None = Field(
+        None,
+        description="search_query, search_document, classification or clustering: the model's prompt for it, if any",
+    )
+    embedding_types: list[EmbeddingType] | None = Field(
+        None, description="float, int8, uint8, binary, ubinary, base64; default: float, as a plain list"
+    )
+    truncate: Literal["NONE", "START", "END"] | None = Field(
+        "END", description="Which end of a long text is cut off; NONE: long texts are refused"
     )
 
 
-class TextDocument(ForeignRequest):
+class ContentPart(ForeignRequest):
+    """A part of one of `inputs`."""
+
+    refused: ClassVar = {"image_url": _TEXTS_ONLY}
+
+    type: Literal["text"]
     text: str
 
 
-class OlderRerankRequest(ForeignRequest):
-    """Documents to put in order, as strings or as objects with a text."""
+class CohereInput(ForeignRequest):
+    """One of `inputs`: a text."""
 
-    model_config = example(**_EXAMPLE, return_documents=True)
-
-    model: str | None = Field(None, description="The cross-encoder or the model that is loaded")
-    query: str
-    documents: Annotated[list[str | TextDocument], FailFast()]
-    top_n: int | None = Field(None, ge=1, description="How many are returned; default all")
-    return_documents: bool | None = False
+    content: Annotated[list[ContentPart], Field(min_length=1, max_length=1)]
 
 
-class Result(BaseModel):
-    index: int
-    relevance_score: float = Field(description="0 to 1")
+class CohereEmbedRequest(CohereEmbedV1Request):
+    """Texts to encode, as `texts` or as `inputs`."""
+
+    model_config = example(**_EXAMPLE, embedding_types=["float", "int8"])
+
+    inputs: Annotated[list[CohereInput], FailFast()] | None = Field(
+        None, description="objects with one content of the type text, instead of texts"
+    )
+    output_dimension: int | None = Field(None, ge=1, description="Keep only the first numbers of each vector")
+    max_tokens: int | None = Field(None, ge=1, description="Longer texts are truncated, at their end")
+    embedding_types: list[EmbeddingType] | None = Field(
+        None, description="float (the default), int8, uint8, binary, ubinary, base64"
+    )
 
 
-class Document(BaseModel):
-    text: str
+class EmbeddingsByType(BaseModel):
+    """A list of vectors for each type that was requested."""
+
+    float_: list[list[float]] | None = Field(None, alias="float")
+    int8: list[list[int]] | None = None
+    uint8: list[list[int]] | None = None
+    binary: list[list[int]] | None = None
+    ubinary: list[list[int]] | None = None
+    base64: list[str] | None = None
 
 
-class OlderResult(Result):
-    document: Document | None = None
-
-
-class RerankAnswer(BaseModel):
-    """Best first."""
+class CohereEmbedAnswer(BaseModel):
+    """Vectors in the order of the texts."""
 
     id: str
-    results: list[Result]
+    response_type: Literal["embeddings_by_type", "embeddings_floats"]
+    embeddings: EmbeddingsByType
+    texts: list[str]
     meta: dict[str, Any]
 
 
-class OlderRerankAnswer(RerankAnswer):
-    results: list[OlderResult]  # type: ignore[assignment]  # with the documents
-    model: str
+class CohereEmbedV1Answer(CohereEmbedAnswer):
+    embeddings: EmbeddingsByType | list[list[float]]  # type: ignore[assignment]  # plain without embedding_types
 
 
-ROUTES = Routes("Cohere", error=PlainError)
+ROUTES = Routes("Cohere", error=CohereError)
 
 
-@ROUTES.add("POST", "/v2/rerank", RerankAnswer)
-async def rerank(call: Call, body: RerankRequest) -> Response:
-    """Documents by how well they answer a query."""
-    check_model(call, body.model, reranks=True)
-    documents = await _truncate(call, body.documents, body.max_tokens_per_doc or DOCUMENT_TOKENS)
-    results = await _rank(call, body.query, documents, body.top_n)
-    return json_response({"id": str(uuid.uuid4()), "results": results, "meta": _meta("2")})
+@ROUTES.add("POST", "/v2/embed", CohereEmbedAnswer, name="embed")
+async def embed(call: Call, body: CohereEmbedRequest) -> Response:
+    """Vectors of texts, by type."""
+    if (body.texts is None) == (body.inputs is None):
+        raise InputError("give either texts, a list of strings, or inputs")
+    if body.max_tokens is not None and body.truncate not in ("END", None):
+        raise InputError(f"max_tokens truncates at the end of a text, but truncate is {body.truncate!r}")
+    call = with_model(call, body.model)
+    check_dimensions(call, body.output_dimension, "output_dimension")
+    texts = body.texts if body.texts is not None else [each.content[0].text for each in body.inputs or ()]
+    kinds = body.embedding_types or ["float"]
+    check_vector_types(kinds, body.output_dimension or call.model.dim)
+    result = await _encode(call, texts, body, dim=body.output_dimension, most=body.max_tokens)
+    return _answer(result, texts, kinds, "2")
 
 
-@ROUTES.add("POST", "/v1/rerank", OlderRerankAnswer, error=OpenAIError)
-async def older(call: Call, body: OlderRerankRequest) -> Response:
-    """Documents by how well they answer a query, in the form that Jina and others share."""
-    if body.model is not None:
-        check_model(call, body.model, reranks=True)
-    documents = [each if isinstance(each, str) else each.text for each in body.documents]
-    results = await _rank(call, body.query, documents, body.top_n)
-    if body.return_documents:
-        results = [{**row, "document": {"text": documents[row["index"]]}} for row in results]
-    name = call.services.cross_name or call.model_name
-    return json_response({"id": str(uuid.uuid4()), "model": name, "results": results, "meta": _meta("1")})
+@ROUTES.add("POST", "/v1/embed", CohereEmbedV1Answer, name="embed_v1")
+async def embed_v1(call: Call, body: CohereEmbedV1Request) -> Response:
+    """Vectors of texts: a plain list, or by type where `embedding_types` has any."""
+    if body.texts is None:
+        raise InputError("the field 'texts' is missing. Required: texts")
+    call = with_model(call, body.model)
+    kinds = body.embedding_types or []
+    check_vector_types(kinds, call.model.dim)
+    result = await _encode(call, body.texts, body)
+    return _answer(result, body.texts, kinds, "1")
 
 
-async def _rank(call: Call, query: str, documents: list[str], top: int | None) -> list[dict[str, Any]]:
-    call.limits.check_texts([query], "query")
-    call.limits.check_texts(documents, "documents")
-    scores = await score(call, query, documents, EmbedOptions())
-    return [{"index": int(at), "relevance_score": float(scores.relevance[at])} for at in scores.best(top)]
+async def _encode(
+    call: Call,
+    texts: list[str],
+    body: CohereEmbedV1Request,
+    *,
+    dim: int | None = None,
+    most: int | None = None,
+) -> EmbedResult:
+    call.limits.check_texts(texts, "texts")
+    prompt_name = prompt_for_purpose(call.model, body.input_type, "input_type")
+    if most is not None:
+        texts = await call.work(
+            lambda: [first_tokens(call.model, each, most) for each in texts], long=is_long(texts)
+        )
+    if body.truncate == "START":
+        texts = await keep_ends(call, texts, call.model.checkpoint.prompts.get(prompt_name or "", ""))
+    options = EmbedOptions(
+        prompt_name=prompt_name,
+        normalize=unit_norm(call.model),
+        dim=dim,
+        truncate=body.truncate != "NONE",
+    )
+    return await call.embed(texts, options)
 
 
-async def _truncate(call: Call, documents: list[str], most: int) -> list[str]:
-    """At most `most` tokens of each document."""
-    call.limits.check_texts(documents, "documents")
-    if all(len(document) <= most for document in documents):  # a token has at least one character
-        return documents
-    return await call.work(
-        lambda: [first_tokens(call.model, each, most) for each in documents], long=is_long(documents)
+def _answer(
+    result: EmbedResult, texts: Sequence[str], kinds: Sequence[EmbeddingType], version: str
+) -> Response:
+    """By type, or as a plain list where no type is requested."""
+    each = list(dict.fromkeys(kinds))
+    head = {"id": str(uuid.uuid4()), "response_type": f"embeddings_{'by_type' if each else 'floats'}"}
+    rest = {
+        "texts": texts,
+        "meta": {"api_version": {"version": version}, "billed_units": {"input_tokens": result.total_tokens}},
+    }
+    before = dumps(head)[:-1] + b',"embeddings":'
+    after = (b"}," if each else b",") + dumps(rest)[1:]
+    if not each:
+        return json_lists_response([_rows(result, "float", before)], after)
+    names = [(b"," if at else before + b"{") + f'"{kind}":'.encode() for at, kind in enumerate(each)]
+    return json_lists_response(
+        [_rows(result, kind, name) for kind, name in zip(each, names, strict=True)], after
     )
 
 
-def _meta(version: str) -> dict[str, Any]:
-    api = {"version": version, "is_experimental": False}
-    return {"api_version": api, "billed_units": {"search_units": 1}}
+def _rows(result: EmbedResult, kind: EmbeddingType, before: bytes) -> JsonList:
+    def part(start: int, stop: int) -> Sequence[Any]:
+        rows = np.ascontiguousarray(
+            vectors_as(result.vectors[start:stop], "float" if kind == "base64" else kind)
+        )
+        return [as_base64(row) for row in rows] if kind == "base64" else list(rows)
 
-
-@dataclass(frozen=True, eq=False)
-class RelevanceScores:
-    """How well documents answer a query, in the order of the documents."""
-
-    raw: Vectors
-    """(n,) the cross-encoder's logit, or the cosine."""
-    relevance: Vectors
-    """(n,) the same from 0 to 1: the sigmoid of the logit, or (1 + cosine) / 2."""
-
-    def best(self, k: int | None = None) -> NDArray[np.int64]:
-        """Positions, best first; ties go to the earlier one."""
-        return np.argsort(-self.raw, kind="stable")[:k]
-
-
-def reranker(call: Call) -> CrossModel | None:
-    """The cross-encoder, if it gives one score; one with several classes cannot rank."""
-    cross = call.services.cross
-    return cross if cross is not None and len(cross.labels) == 1 else None
-
-
-async def score(call: Call, query: str, documents: Sequence[str], options: EmbedOptions) -> RelevanceScores:
-    """Scores of documents. `options.truncate` False refuses texts that are longer than the model reads."""
-    cross = reranker(call)
-    if cross is not None:
-        repeated = [query] * len(documents)
-        logits = await logits_of(call, cross, repeated, documents, truncate=options.truncate, once=[query])
-        return RelevanceScores(logits[:, 0], sigmoid(logits[:, 0]))
-    normalized = replace(options, normalize=unit_norm(call.model))
-    of_query, of_documents = await embed_query_and_documents(call, query, documents, normalized)
-    raw = np.clip(of_documents.vectors @ of_query.vectors[0], -1, 1)
-    return RelevanceScores(raw, (1 + raw) / 2)
-
-
-def sigmoid(logits: Vectors) -> Vectors:
-    """From 0 to 1, in float32."""
-    return np.asarray(1 / (1 + np.exp(-logits.clip(-80, 80))), dtype=np.float32)
-
-
-async def logits_of(
-    call: Call,
-    cross: CrossModel,
-    left: Sequence[str],
-    right: Sequence[str],
-    *,
-    truncate: bool,
-    once: Sequence[str] | None = None,
-) -> Vectors:
-    """(n, labels) of pairs, in chunks that take turns with the work of other clients and end with the request.
-
-    `once`: the texts of `left` that count towards the limit of tokens, where it repeats one text.
-    """
-    options = CrossOptions(on_long="truncate" if truncate else "error")
-    counted = [*(left if once is None else once), *right]
-
-    def chunk(start: int) -> Vectors:
-        return cross.logits(left[start : start + CHUNK], right[start : start + CHUNK], options)
-
-    long = len(right) > CHUNK or is_long(counted)
-    with call.reserve() if long else nullcontext():
-        await call.work(lambda: check_tokens(call, counted), long=long)
-        parts = [await call.work(partial(chunk, start), long=long) for start in range(0, len(right), CHUNK)]
-    return np.concatenate(parts)
+    return JsonList(before, len(result.vectors), result.vectors.shape[1], part)

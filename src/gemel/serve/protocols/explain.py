@@ -19,7 +19,7 @@ from gemel.errors import InputError
 from gemel.serve.batcher import EmbedOptions
 from gemel.serve.errors import PlainError, RouteError
 from gemel.serve.options import TooLarge
-from gemel.serve.protocols.cohere import logits_of, sigmoid
+from gemel.serve.protocols.rerank import score_pairs, sigmoid
 from gemel.serve.protocols.texts import check_tokens, embed_many
 from gemel.serve.routes import OwnRequest, Routes, Texts, example, json_response
 from gemel.serve.services import Call
@@ -150,7 +150,7 @@ async def classify(
     """The classes of pairs left[i], right[i]. Only where there are `class_labels`."""
     labels, cross = class_labels(call) or (), _classifier(call)
     if cross is not None:
-        raw = await logits_of(call, cross, left, right, truncate=truncate)
+        raw = (await score_pairs(call, cross, left, right, truncate=truncate)).logits
         if cross.checkpoint.activation == "sigmoid":
             return PairClasses(labels, sigmoid(raw), raw)
         powers = np.exp(raw - raw.max(axis=1, keepdims=True))

@@ -1,22 +1,37 @@
-"""The protocol of OpenAI: POST /v1/embeddings, GET /v1/models. Its clients work with another base URL.
+"""The protocol of OpenAI and of those who extended it: POST /v1/embeddings, GET /v1/models.
 
-Lists of token ids are ids of the served model's tokenizer: they are decoded to text, which is then encoded. Ids that
-the tokenizer would not make of that text are refused, so ids of another tokenizer are seldom taken for words.
+Clients of OpenAI, Azure, Voyage, Jina, vLLM and infinity work with another base URL. Fields of theirs that would change
+the answer are honored or refused. Token ids are those of the served model's tokenizer, and are only accepted if the
+server was told so: they are decoded to text, which is then encoded. Ids that the tokenizer would not make of that text
+are refused, so ids of another tokenizer are seldom taken for words.
 """
 
 from __future__ import annotations
 
-import base64
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
+from gemel.errors import InputError
 from gemel.serve.batcher import EmbedOptions
 from gemel.serve.errors import OpenAIError
-from gemel.serve.protocols.texts import check_dimensions, check_model, input_texts, loaded_models, unit_norm
+from gemel.serve.protocols.texts import (
+    VectorType,
+    as_base64,
+    check_dimensions,
+    check_vector_types,
+    input_texts,
+    loaded_models,
+    prompt_for_purpose,
+    unit_norm,
+    vectors_as,
+    with_model,
+)
 from gemel.serve.routes import (
+    FailFast,
     ForeignRequest,
     Routes,
     Texts,
@@ -32,30 +47,73 @@ from gemel.types import Vectors
 
 _TEXTS = ["A man is playing a guitar.", "Someone plays an instrument."]
 
+ENCODED = "float, int8, uint8, binary or ubinary: the number format of each vector"
+
+EncodedType: TypeAlias = VectorType | Literal["base64"]
+
+
+class TextInput(ForeignRequest):
+    """A text of Jina's `input`."""
+
+    refused: ClassVar = dict.fromkeys(("image", "url", "bytes", "pdf"), "only texts are encoded")
+
+    text: str
+
 
 class EmbeddingsRequest(ForeignRequest):
     """Texts to encode."""
 
     model_config = example(model="all-MiniLM-L6-v2", input=_TEXTS)
+    refused: ClassVar = {"late_chunking": "each text is encoded on its own"}
 
-    input: str | Texts | TokenIds | TokenLists = Field(
-        description="a string, a list of strings, a list of token ids of this model, or a list of such lists"
+    input: str | Texts | TokenIds | TokenLists | Annotated[list[str | TextInput], FailFast()] = Field(
+        description="a string, a list of strings or of objects with a text, a list of token ids of this model, or a "
+        "list of such lists"
     )
-    model: str = Field(description="The name of the loaded model, as listed by GET /v1/models")
+    model: str | None = Field(
+        None, description="A name that GET /v1/models lists; may be left out where one model is loaded"
+    )
     dimensions: int | None = Field(None, ge=1, description="Keep only the first numbers of each vector")
+    output_dimension: int | None = Field(None, ge=1, description="The same, in the word of Voyage")
     encoding_format: Literal["float", "base64"] | None = Field(
-        None, description="base64: little-endian float32; default float"
+        None, description="base64: the bytes of the numbers, little-endian; default float"
     )
+    output_dtype: VectorType | None = Field(None, description=f"Voyage: {ENCODED}")
+    embedding_type: EncodedType | Annotated[list[EncodedType], Field(min_length=1)] | None = Field(
+        None, description=f"Jina: {ENCODED}; base64: float32 as bytes; several: an object with each"
+    )
+    encoding_type: EncodedType | None = Field(None, description="The same, in the word of older clients")
+    truncate: bool | None = Field(None, description="Jina; false: longer texts are refused")
+    truncation: bool | None = Field(None, description="The same, in the word of Voyage")
+    truncate_prompt_tokens: Literal[-1] | None = Field(
+        None, description="vLLM; -1: at the model's own length, as always"
+    )
+    normalized: bool | None = Field(None, description="Jina; false: vectors keep their own lengths")
+    modality: Literal["text"] | None = Field(None, description="infinity: only texts are encoded")
     user: str | None = Field(None, description="Not used")
     prompt_name: str | None = Field(
         None, description="Extension: the name of a prompt of the model, such as query or document"
     )
+    input_type: str | None = Field(None, description="Voyage; query or document: the model's prompt for it")
+    task: str | None = Field(
+        None, description="Jina; such as retrieval.query, retrieval.passage: the model's prompt for it"
+    )
+
+    def one_of(self, *names: str) -> Any:  # noqa: ANN401 - the type of these fields
+        """The value of fields that mean the same; two different ones are refused."""
+        given = {name: value for name in names if (value := getattr(self, name)) is not None}
+        values = list(given.values())
+        if any(value != values[0] for value in values):
+            raise InputError(f"{' and '.join(given)} were given with different values. Give one of them")
+        return values[0] if values else None
 
 
 class Embedding(BaseModel):
     object: Literal["embedding"]
     index: int
-    embedding: list[float] | str = Field(description="Numbers, or base64 of little-endian float32")
+    embedding: list[float] | str | dict[str, list[float] | str] = Field(
+        description="Numbers, base64 of their bytes, or an object of both by the embedding_type requested"
+    )
 
 
 class Usage(BaseModel):
@@ -84,55 +142,107 @@ class ModelList(BaseModel):
     data: list[ModelEntry]
 
 
-ROUTES = Routes("OpenAI", prefix="/v1", error=OpenAIError)
+ROUTES = Routes("OpenAI", error=OpenAIError)
 
 
-@ROUTES.add("POST", "/embeddings", EmbeddingsAnswer)
+@ROUTES.add("POST", "/embeddings", EmbeddingsAnswer, tag="infinity")
+@ROUTES.add("POST", "/openai/v1/embeddings", EmbeddingsAnswer, tag="Azure")
+@ROUTES.add("POST", "/v1/embeddings", EmbeddingsAnswer)
 async def embeddings(call: Call, body: EmbeddingsRequest) -> Response:
     """Vectors of texts."""
-    check_model(call, body.model)
-    check_dimensions(call, body.dimensions)
-    texts = await input_texts(call, body.input)
-    options = EmbedOptions(prompt_name=body.prompt_name, normalize=unit_norm(call.model), dim=body.dimensions)
+    call = with_model(call, body.model)
+    dimensions = body.one_of("dimensions", "output_dimension")
+    check_dimensions(call, dimensions, "dimensions" if body.output_dimension is None else "output_dimension")
+    kinds: EncodedType | list[EncodedType] = (
+        body.one_of("output_dtype", "embedding_type", "encoding_type") or "float"
+    )
+    prompt_name = _prompt_name(call, body)
+    options = EmbedOptions(
+        prompt_name=prompt_name,
+        normalize=False if body.normalized is False else unit_norm(call.model),
+        dim=dimensions,
+        truncate=body.one_of("truncate", "truncation") is not False,
+    )
+    return await _answer(call, await _texts(call, body), options, kinds, body.encoding_format == "base64")
+
+
+@ROUTES.add("POST", "/openai/deployments/{name:path}/embeddings", EmbeddingsAnswer, tag="Azure")
+async def deployment(call: Call, body: EmbeddingsRequest, name: str) -> Response:
+    """Vectors of texts, by the model that the path names; the `model` of the body is not used."""
+    return await embeddings(call, body.model_copy(update={"model": name}))
+
+
+async def _texts(call: Call, body: EmbeddingsRequest) -> list[str]:
+    given: Any = body.input
+    if isinstance(given, list) and any(isinstance(each, TextInput) for each in given):
+        given = [each if isinstance(each, str) else each.text for each in given]
+    return await input_texts(call, given, accept_ids=call.services.accept_token_ids)
+
+
+def _prompt_name(call: Call, body: EmbeddingsRequest) -> str | None:
+    given = [name for name in ("prompt_name", "input_type", "task") if getattr(body, name) is not None]
+    if len(given) > 1:
+        raise InputError(f"{' and '.join(given)} all choose a prompt. Give one of them")
+    if not given or body.prompt_name is not None:
+        return body.prompt_name
+    return prompt_for_purpose(call.model, getattr(body, given[0]), given[0])
+
+
+async def _answer(
+    call: Call,
+    texts: Sequence[str],
+    options: EmbedOptions,
+    kinds: EncodedType | list[EncodedType],
+    packed: bool,
+) -> Response:
+    several = [kinds] if isinstance(kinds, str) else kinds
+    check_vector_types(several, options.dim or call.model.dim)
     result = await call.embed(texts, options)
     usage = {"prompt_tokens": result.total_tokens, "total_tokens": result.total_tokens}
     rest = dumps({"model": call.model_name, "usage": usage})
-    packed = body.encoding_format == "base64"
     return json_list_response(
         len(result.vectors),
-        result.vectors.shape[1],
-        lambda start, stop: _data(result.vectors[start:stop], packed, start),
+        result.vectors.shape[1] * len(several),
+        lambda start, stop: _data(result.vectors[start:stop], kinds, packed, start),
         before=b'{"object":"list","data":',
         after=b"," + rest[1:],
     )
 
 
-@ROUTES.add("GET", "/models", ModelList)
+@ROUTES.add("GET", "/v1/models", ModelList)
 async def models(call: Call) -> Response:
     """What is loaded."""
     return json_response({"object": "list", "data": [_model(call, name) for name in loaded_models(call)]})
 
 
-@ROUTES.add("GET", "/models/{name:path}", ModelEntry)
+@ROUTES.add("GET", "/v1/models/{name:path}", ModelEntry)
 async def model(call: Call, name: str) -> Response:
     """One of the loaded models."""
     if name == call.services.cross_name:
         return json_response(_model(call, name))
-    check_model(call, name)
-    return json_response(_model(call, call.model_name))
+    return json_response(_model(call, with_model(call, name).model_name))
 
 
 def _model(call: Call, name: str) -> dict[str, Any]:
     return {"id": name, "object": "model", "created": call.services.started, "owned_by": "gemel"}
 
 
-def _data(vectors: Vectors, packed: bool, first: int) -> list[dict[str, Any]]:
-    rows = np.ascontiguousarray(vectors, dtype="<f4" if packed else None)
-    return [
-        {
-            "object": "embedding",
-            "index": at,
-            "embedding": base64.b64encode(row).decode("ascii") if packed else row,
-        }
-        for at, row in enumerate(rows, first)
-    ]
+def _data(
+    vectors: Vectors, kinds: EncodedType | list[EncodedType], packed: bool, first: int
+) -> list[dict[str, Any]]:
+    several = [kinds] if isinstance(kinds, str) else kinds
+    columns = [_encoded(vectors, kind, packed) for kind in several]
+    rows = (
+        columns[0]
+        if isinstance(kinds, str)
+        else [dict(zip(kinds, row, strict=True)) for row in zip(*columns, strict=True)]
+    )
+    return [{"object": "embedding", "index": at, "embedding": row} for at, row in enumerate(rows, first)]
+
+
+def _encoded(vectors: Vectors, kind: EncodedType, packed: bool) -> Sequence[Any]:
+    """Each vector as JSON takes it: numbers, or a string of base64."""
+    if kind == "base64":
+        kind, packed = "float", True
+    rows = np.ascontiguousarray(vectors_as(vectors, kind))
+    return [as_base64(row) for row in rows] if packed else list(rows)

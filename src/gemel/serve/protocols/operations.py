@@ -151,12 +151,12 @@ class ServerCollector:
         yield answers
 
     def _gauges(self) -> Iterator[Metric]:
-        services, batcher = self._services, self._services.batcher
+        services, capacity = self._services, self._services.capacity
         for name, help, value in (
-            ("queue_tokens", "Tokens that wait.", batcher.queue_tokens),
+            ("queue_tokens", "Tokens that wait.", capacity.queue_tokens),
             ("queue_tokens_limit", "Tokens that may wait.", services.limits.queue_tokens),
-            ("busy_workers", "Workers that compute now.", batcher.workers.busy),
-            ("cache_bytes", "Memory of the kept vectors.", batcher.cache.bytes),
+            ("busy_workers", "Workers that compute now.", capacity.busy),
+            ("cache_bytes", "Memory of the kept vectors.", capacity.cache.bytes),
             ("memory_bytes", "Resident memory of the process.", memory_bytes()),
             ("uptime_seconds", "Since the model was loaded.", perf_counter() - services.counters.started),
         ):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Literal, TypeAlias, TypeVar
@@ -23,7 +24,7 @@ from gemel.options import CrossOptions, EncodeOptions
 from gemel.serve.batcher import EmbedOptions
 from gemel.serve.errors import PlainError, RouteError
 from gemel.serve.options import DeadlineExceeded, Overloaded, TooLarge
-from gemel.serve.protocols.cohere import reranker
+from gemel.serve.protocols.rerank import reranker
 from gemel.serve.protocols.texts import check_where, embed_many, embed_query_and_documents, unit_norm
 from gemel.serve.routes import OwnRequest, Routes, Texts, example, json_response
 from gemel.serve.services import Call
@@ -204,6 +205,13 @@ def index_of(call: Call, name: str) -> Index:
     return indexes[name]
 
 
+def with_model_of(call: Call, index: Index) -> Call:
+    """The call with the model that made the index."""
+    models = call.services.models
+    made = next((each for each in models if index.query_options_for(each.model) is not None), None)
+    return replace(call, chosen=made)
+
+
 async def on_index(
     call: Call, name: str, function: Callable[[Index], Result], *, long: bool = False
 ) -> Result:
@@ -225,7 +233,7 @@ def _hide_location(message: str, location: str, name: str) -> str:
 
 async def search_index(call: Call, name: str, body: IndexQuestion) -> Response:
     """The answer of an index."""
-    index_of(call, name)
+    call = with_model_of(call, index_of(call, name))
     check_where(body.where)
     cross = _needed_reranker(call) if body.rerank else None
     query = await _query(call, name, body)

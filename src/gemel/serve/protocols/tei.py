@@ -11,15 +11,23 @@ from importlib.metadata import version
 from typing import Annotated, Any, Literal, TypeAlias
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, RootModel
+from pydantic import BaseModel, ConfigDict, Field, RootModel, model_validator
+from pydantic_core import PydanticCustomError
 from starlette.responses import Response
 
 from gemel.errors import InputError
 from gemel.serve.batcher import EmbedOptions
 from gemel.serve.errors import RouteError, TeiError
 from gemel.serve.options import TooLarge
-from gemel.serve.protocols.cohere import reranker, score
 from gemel.serve.protocols.explain import class_labels, classify
+from gemel.serve.protocols.rerank import (
+    Documents,
+    OlderRerankAnswer,
+    OlderRerankRequest,
+    older,
+    reranker,
+    score,
+)
 from gemel.serve.protocols.texts import (
     check_dimensions,
     check_tokens,
@@ -112,13 +120,27 @@ class RootRequest(EmbedRequest):
     parameters: SimilarityParameters | None = None
 
 
-class RerankRequest(Truncation):
+class RerankRequest(OlderRerankRequest, Truncation):
+    """Texts to put in order. With `documents` instead of `texts` it is a request for /v1/rerank."""
+
     model_config = example(query="Who plays music?", texts=_TEXTS)
 
-    query: str
-    texts: Texts
+    texts: Texts | None = None
+    documents: Documents | None = Field(  # type: ignore[assignment]  # or texts
+        None,
+        description="Instead of texts, by clients of vLLM and infinity: the answer is that of /v1/rerank",
+    )
     raw_scores: bool | None = Field(False, description="The number before the sigmoid, or the cosine")
     return_text: bool | None = False
+
+    @model_validator(mode="after")
+    def _one_list(self) -> RerankRequest:
+        if self.texts is None and self.documents is None:
+            sentence = "the field 'texts' is missing. Required: query, texts"
+            raise PydanticCustomError("refused", "{sentence}", {"sentence": sentence})
+        if self.texts is not None and self.documents is not None:
+            raise ValueError("give either texts or documents")
+        return self
 
 
 class PredictRequest(Truncation):
@@ -170,8 +192,8 @@ class Rank(BaseModel):
     text: str | None = None
 
 
-class Ranks(RootModel[list[Rank]]):
-    """Best first."""
+class Ranks(RootModel[list[Rank] | OlderRerankAnswer]):
+    """Best first; for documents, the answer of /v1/rerank."""
 
 
 class Prediction(BaseModel):
@@ -320,7 +342,9 @@ def _token_vectors(call: Call, texts: Sequence[str], body: EmbedAllRequest) -> l
 
 @ROUTES.add("POST", "/rerank", Ranks)
 async def rerank(call: Call, body: RerankRequest) -> Response:
-    """Texts by how well they answer a query, best first."""
+    """Texts by how well they answer a query, best first. With `documents`, as /v1/rerank."""
+    if body.texts is None:
+        return await older(call, body)
     call.limits.check_texts([body.query], "query")
     call.limits.check_texts(body.texts, "texts")
     pairs = body.left and reranker(call) is not None

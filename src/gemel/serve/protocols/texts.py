@@ -1,13 +1,15 @@
-"""Texts of a request: checks, vectors, token ids instead of texts, truncation, and the names of models.
+"""Texts of a request: checks, vectors and their number formats, token ids instead of texts, truncation, prompts, and
+the names of models.
 
 A name of a model is only ever compared with the loaded ones, never looked up on disk.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import base64
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -18,6 +20,8 @@ from gemel.serve.errors import RouteError
 from gemel.serve.options import TooLarge
 from gemel.serve.routes import Texts, TokenIds, TokenLists
 from gemel.serve.services import Call
+from gemel.types import AnyVectors, Vectors
+from gemel.vectors.quantize import quantize
 
 CHUNK = 512  # texts of a large request that wait at once, so that it never fills the queue alone
 WHERE_CHARACTERS = 50_000  # of a condition
@@ -46,8 +50,8 @@ def _leaves(part: object) -> int:
     return 1 + sum(map(_leaves, inside))
 
 
-def check_tokens(call: Call, texts: Sequence[str]) -> None:
-    """Refuse texts with more tokens together than one request may have. Runs on a worker thread.
+def check_tokens(call: Call, texts: Sequence[str]) -> int:
+    """How many tokens texts have; more together than one request may have are refused. Runs on a worker thread.
 
     Special tokens count. For work that does not go through the batcher, which counts its own. Tokens are those of the
     model, also where a cross-encoder reads the texts. One text at a time: of a request that is far too large only the
@@ -57,18 +61,52 @@ def check_tokens(call: Call, texts: Sequence[str]) -> None:
     for text in texts:
         count += len(tokenizer.content([text])[0]) + len(tokenizer.special)
         call.limits.check_tokens(count, all_counted=False)
+    return count
 
 
-def check_dimensions(call: Call, dimensions: int | None) -> None:
-    """Refuse more numbers than a vector has."""
+def check_dimensions(call: Call, dimensions: int | None, name: str = "dimensions") -> None:
+    """Refuse more numbers than a vector has; `name` is the field of the request."""
     if dimensions is not None and dimensions > call.model.dim:
-        raise InputError(f"dimensions must be at most {call.model.dim}, the model's own, got {dimensions}")
+        raise InputError(f"{name} must be at most {call.model.dim}, the model's own, got {dimensions}")
+
+
+SIDES = {"query": ("query",), "document": ("document", "passage", "corpus")}
+"""Names of prompts for the two sides of a search; the first that a checkpoint has is used."""
 
 
 def prompt_for(model: Model, side: Literal["query", "document"]) -> str | None:
     """The name of the checkpoint's own prompt for this side of a search, as `Model.encode_query` takes it."""
-    names = ("query",) if side == "query" else ("document", "passage", "corpus")
-    return next((name for name in names if name in model.checkpoint.prompts), None)
+    return next((name for name in SIDES[side] if name in model.checkpoint.prompts), None)
+
+
+PURPOSES = {
+    "query": "query",
+    "search_query": "query",
+    "retrieval.query": "query",
+    "document": "document",
+    "passage": "document",
+    "search_document": "document",
+    "retrieval.passage": "document",
+    "classification": "classification",
+    "clustering": "clustering",
+    "separation": "clustering",
+    "text-matching": "text-matching",
+}
+"""What texts are encoded for, in the words of Voyage, Cohere, Jina and NVIDIA."""
+
+
+def prompt_for_purpose(model: Model, purpose: str | None, name: str) -> str | None:
+    """The name of the checkpoint's own prompt for texts of this purpose; None where it has none for it.
+
+    `name` is the field of the request, for errors.
+    """
+    if purpose is None:
+        return None
+    if purpose not in PURPOSES:
+        raise InputError(f"{name} must be one of {', '.join(PURPOSES)}, got {purpose[:100]!r}")
+    wanted = PURPOSES[purpose]
+    names = SIDES.get(wanted, (wanted, purpose))
+    return next((each for each in names if each in model.checkpoint.prompts), None)
 
 
 def unit_norm(model: Model) -> bool | None:
@@ -110,19 +148,60 @@ async def embed_query_and_documents(
     return query_result, await embed_many(call, documents, document_options, before=before)
 
 
+# Vectors in other number formats.
+
+VectorType: TypeAlias = Literal["float", "int8", "uint8", "binary", "ubinary"]
+"""int8: each vector scaled so that its largest number is 127; uint8: that plus 128. ubinary: one bit for each number, 1
+where it is above 0, eight to a byte; binary: that minus 128."""
+
+
+def vectors_as(vectors: Vectors, kind: VectorType) -> AnyVectors:
+    """(n, dim) vectors in this number format, each from itself alone."""
+    if kind == "float":
+        return vectors
+    if kind == "int8":
+        return quantize(vectors, "int8")
+    if kind == "uint8":
+        return (quantize(vectors, "int8").astype(np.int16) + 128).astype(np.uint8)
+    packed = quantize(vectors, "binary")
+    return packed if kind == "ubinary" else (packed.astype(np.int16) - 128).astype(np.int8)
+
+
+def check_vector_types(kinds: Iterable[str], dim: int) -> None:
+    """Refuse bits that fill no whole bytes, before the texts are encoded and before the answer begins."""
+    if dim % 8 and any(kind in ("binary", "ubinary") for kind in kinds):
+        raise InputError(
+            f"binary packs 8 dimensions to a byte; these vectors have {dim}. Request a multiple of 8"
+        )
+
+
+def as_base64(row: AnyVectors) -> str:
+    """The bytes of a vector, little-endian."""
+    return base64.b64encode(row.astype(row.dtype.newbyteorder("<")).tobytes()).decode("ascii")
+
+
 # Token ids instead of texts.
 
 
 async def input_texts(
-    call: Call, given: str | Texts | TokenIds | TokenLists, name: str = "input"
+    call: Call, given: str | Texts | TokenIds | TokenLists, name: str = "input", *, accept_ids: bool = True
 ) -> list[str]:
-    """The texts of an `input` in any of its four forms; `name` is its field, for errors."""
+    """The texts of an `input` in any of its four forms; `name` is its field, for errors.
+
+    `accept_ids` False: ids are refused, as they may be those of another tokenizer.
+    """
     if not isinstance(given, str) and not given:
         raise InputError(f"{name} is empty: give at least one text")
     every: list[Any] = (
         [given] if isinstance(given, str) else given
     )  # all of one type: the model has checked it
     if not isinstance(every[0], str):
+        if not accept_ids:
+            raise InputError(
+                f"{name} has token ids instead of texts, and ids of another tokenizer, such as tiktoken, would be read "
+                "as other words. Send texts: for OpenAIEmbeddings of LangChain, set check_embedding_ctx_length=False. "
+                f"If they are ids of the tokenizer of {call.model_name}, start the server with --accept-token-ids"
+            )
         lists = every if isinstance(every[0], list) else [every]
         every = await call.work(lambda: decode_exact_ids(call, lists, name), long=is_long_ids(lists))
     call.limits.check_texts(every, name)
@@ -217,24 +296,30 @@ def first_tokens(model: Model, text: str, most: int) -> str:
 def loaded_models(call: Call) -> list[str]:
     """The names of the loaded models, as clients should use them."""
     cross = call.services.cross_name
-    return [call.model_name] if cross is None else [call.model_name, cross]
+    return [*(each.name for each in call.services.models), *([] if cross is None else [cross])]
 
 
-def check_model(call: Call, name: str, *, reranks: bool = False) -> None:
-    """Refuse (404) a name that is not the loaded model's, with or without the owner of its repository.
+def with_model(call: Call, name: str | None, *, reranks: bool = False) -> Call:
+    """The call with the model of this name; a name that is not loaded is refused (404).
 
-    `reranks`: the name may also be the cross-encoder's.
+    None: the only one. `reranks`: the name may also be the cross-encoder's.
     """
-    names = {call.model_name, call.model.name}
-    names |= {each.rpartition("/")[2] for each in names}
-    names |= {f"sentence-transformers/{each}" for each in names if "/" not in each}
-    cross = call.services.cross_name
-    if reranks and cross is not None:
-        names |= {cross, cross.rpartition("/")[2]}
-    if name not in names:
-        raise RouteError(
-            404,
-            f"the model {name[:100]!r} is not loaded here. Loaded: {', '.join(loaded_models(call))}",
-            code="model_not_found",
-            param="model",
+    models, cross = call.services.models, call.services.cross_name if reranks else None
+    if name is None and (len(models) == 1 or cross is not None):
+        return call
+    if name is None:
+        raise InputError(
+            f"{len(models)} models are loaded. Name one in the field 'model': {', '.join(loaded_models(call))}"
         )
+    chosen = next((each for each in models if each.name == name), None)
+    chosen = chosen or next((each for each in models if each.has_name(name)), None)
+    if chosen is not None:
+        return replace(call, chosen=chosen)
+    if cross is not None and name in (cross, cross.rpartition("/")[2]):
+        return call
+    raise RouteError(
+        404,
+        f"the model {name[:100]!r} is not loaded here. Loaded: {', '.join(loaded_models(call))}",
+        code="model_not_found",
+        param="model",
+    )
