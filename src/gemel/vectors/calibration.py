@@ -365,7 +365,9 @@ def precision_threshold(
     ordered = np.sort(np.asarray(scores, dtype=np.float64).ravel())[::-1]
     ordered = ordered[ordered >= label_scores.min()]
     if not len(ordered):
-        raise InputError("no pair scores as high as the lowest label. Give labels and scores of the same corpus")
+        raise InputError(
+            "no pair scores as high as the lowest label. Give labels and scores of the same corpus"
+        )
     probabilities = np.interp(ordered, curve.scores, curve.probabilities)
     precision = np.cumsum(probabilities) / np.arange(1, len(ordered) + 1)
     ends = np.flatnonzero(np.append(ordered[1:] < ordered[:-1], True))  # equal scores stand or fall together
