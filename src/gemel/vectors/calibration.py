@@ -379,8 +379,7 @@ def precision_threshold(
             "pairs. Request less, label more of the best pairs, or use a cross-encoder or a model trained on your data"
         )
     last = int(enough[-1])
-    weights = _label_weights(label_scores, ordered[: last + 1])
-    low, high = _wilson(float(precision[last]), 1 / float(np.sum(weights**2)))
+    low, high = _wilson(float(precision[last]), _effective_labels(label_scores, ordered[: last + 1]))
     return PrecisionThreshold(
         threshold=float(ordered[last]),
         target=float(target),
@@ -393,12 +392,12 @@ def precision_threshold(
     )
 
 
-def _label_weights(label_scores: NDArray[np.float64], scores: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The share of `scores` that each label stands for, as the nearest one; labels that stand for none are left out."""
-    ordered = np.sort(label_scores)
-    nearest = np.searchsorted((ordered[1:] + ordered[:-1]) / 2, scores)
-    counts = np.bincount(nearest)
-    return counts[counts > 0] / len(scores)
+def _effective_labels(label_scores: NDArray[np.float64], scores: NDArray[np.float64]) -> float:
+    """How many evenly spread labels these are worth, when each stands for the scores that it is nearest to (Kish)."""
+    distinct, counts = np.unique(label_scores, return_counts=True)
+    nearest = np.searchsorted((distinct[1:] + distinct[:-1]) / 2, scores)
+    shares = np.bincount(nearest, minlength=len(distinct)) / len(scores)
+    return 1 / float(np.sum(shares**2 / counts))
 
 
 def _wilson(share: float, count: float) -> tuple[float, float]:
