@@ -1,6 +1,7 @@
 """How good thresholds for duplicates are: without labels, with 200 labels, and for cosines compared with margins.
 
-    python benchmarks/thresholds.py [--data FOLDER]
+    python benchmarks/thresholds.py [--data FOLDER]    measure, and write the table of docs/how-to/choose-a-threshold.md
+    python benchmarks/thresholds.py --table            write the table only; --check fails where it is stale
 
 Three corpora of texts whose duplicates are known: titles of bug reports, questions, sentences of news. Pairs that
 people marked as equal, and those that follow from them, count as correct, all others as wrong; corpora of this kind
@@ -18,6 +19,7 @@ import argparse
 import csv
 import gzip
 import json
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +32,8 @@ import gemel
 from machine import describe
 
 HERE = Path(__file__).parent
+PAGE = HERE.parent / "docs" / "how-to" / "choose-a-threshold.md"
+OPENING, CLOSING = "<!-- thresholds -->", "<!-- /thresholds -->"
 MODEL = "all-MiniLM-L6-v2"
 LABELS, DRAWS, TARGETS = 200, 100, (0.5, 0.7, 0.9)
 LOWEST = 0.4  # pairs with a lower cosine are not looked at
@@ -150,7 +154,7 @@ def by_labels(pairs: Ranked, texts: int, target: float) -> dict[str, Any]:
 
 
 def measure(given: Corpus, model: gemel.Model) -> dict[str, Any]:
-    vectors = model.encode(given.texts)
+    vectors = model.encode(given.texts, on_long="truncate")
     calibration = gemel.calibrate(vectors)
     result: dict[str, Any] = {"texts": len(given.texts), "duplicates": given.duplicates, "scores": {}}
     for name, pairs in ranked(given, vectors).items():
@@ -163,17 +167,62 @@ def measure(given: Corpus, model: gemel.Model) -> dict[str, Any]:
     return result
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def table(corpora: dict[str, Any]) -> str:
+    """Markdown: what each rule finds on each corpus."""
+    lines = [
+        "| corpus | rule | threshold | pairs found | precision | recall |",
+        "|---|---|--:|--:|--:|--:|",
+    ]
+    for name, entry in corpora.items():
+        cosine = entry["scores"]["cosine"]
+        rules = {"`expected_false=1`": cosine["expected_false_1"]}
+        for target in TARGETS[:2]:
+            for score, title in (("cosine", "cosine"), ("margin", "margin")):
+                rows = entry["scores"][score]["by_labels"]
+                rules[f"{LABELS} labels, target {target}, {title}"] = next(
+                    row for row in rows if row["target"] == target
+                )
+        title = f"{name}: {entry['texts']:,} texts, {entry['duplicates']:,} known duplicate pairs"
+        for rule, row in rules.items():
+            numbers = (
+                f"{row['threshold']:.3f} | {row['pairs']:,.0f} | {row['precision']:.2f} | {row['recall']:.2f}"
+            )
+            lines.append(f"| {title} | {rule} | {numbers} |")
+            title = ""
+    return "\n".join(lines)
+
+
+def write_table(corpora: dict[str, Any], *, check: bool) -> bool:
+    """Put the table into its page; True if it was there already."""
+    text = PAGE.read_text(encoding="utf-8")
+    before, _, rest = text.partition(OPENING)
+    after = rest.partition(CLOSING)[2]
+    made = f"{before}{OPENING}\n{table(corpora)}\n{CLOSING}{after}"
+    if not check:
+        PAGE.write_text(made, encoding="utf-8")
+    return made == text
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data", type=Path, default=HERE.parent.parent / "shared" / "data")
     parser.add_argument("--out", type=Path, default=HERE / "results" / "thresholds.json")
+    parser.add_argument("--table", action="store_true", help="write the table from the results file")
+    parser.add_argument("--check", action="store_true", help="is the table that of the results file?")
     options = parser.parse_args()
+    if options.table or options.check:
+        found = json.loads(options.out.read_text(encoding="utf-8"))
+        return 0 if write_table(found["corpora"], check=options.check) or options.table else 1
     model = gemel.load(MODEL)
     results = {given.name: measure(given, model) for given in corpora(options.data)}
     found = {"model": MODEL, "machine": describe(), "corpora": results}
     options.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    write_table(results, check=False)
     print(json.dumps(results, indent=1))
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -54,6 +54,13 @@ def test_the_drawings_are_fresh():
     assert done.returncode == 0, done.stderr
 
 
+def test_the_table_of_thresholds_is_that_of_its_results():
+    done = subprocess.run(
+        [sys.executable, "benchmarks/thresholds.py", "--check"], cwd=ROOT, check=False, capture_output=True
+    )
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize("name", sorted(gemel.__all__))
 def test_every_public_name_is_in_the_page_of_the_python_interface(name):
     assert f"### gemel.{name}\n" in (ROOT / "docs" / "reference" / "python-api.md").read_text(
