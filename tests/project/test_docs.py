@@ -128,7 +128,7 @@ def test_python_blocks_of_the_readme_compile(number):
 
 def test_the_readme_s_commands_exist():
     shell = "\n".join(re.findall(r"```sh\n(.*?)```", README, flags=re.DOTALL))
-    used = set(re.findall(r"^(?:.*\| )?gemel (\w+)", shell, flags=re.MULTILINE))
+    used = set(re.findall(r"^(?:.*\| )?gemel (\w[\w-]*)", shell, flags=re.MULTILINE))
     assert used
     assert used <= set(VERBS)
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
