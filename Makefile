@@ -54,8 +54,15 @@ docs: $(VENV)/test
 release-check:
 	$(PYTHON) release/check.py
 
-site: $(VENV)/test
-	$(BIN)/mkdocs build --strict
+# The site needs mkdocs only, in an environment of its own: neither gemel nor torch is installed for it.
+SITE := .venv-site
+$(SITE)/ready: tools/docs/requirements.txt
+	test -x $(SITE)/bin/python || $(PYTHON) -m venv $(SITE)
+	$(SITE)/bin/python -m pip install --quiet --disable-pip-version-check --requirement tools/docs/requirements.txt
+	touch $@
+
+site: $(SITE)/ready
+	NO_MKDOCS_2_WARNING=1 $(SITE)/bin/mkdocs build --strict
 
 bench: $(VENV)/core
 	$(BIN)/python benchmarks/encode.py
@@ -83,5 +90,5 @@ reproduce: $(VENV)/test
 	$(BIN)/python -m reproduction.render
 
 clean:
-	rm -rf $(VENV) build src/*.egg-info
+	rm -rf $(VENV) $(SITE) build src/*.egg-info
 	find src -name '*.so' -delete

@@ -35,7 +35,7 @@ _NAMES = {  # module: its public names
     "training.run": "TrainResult",
     "training.train": "train",
     "types": "EncodeReport Encoder TokenEmbeddings",
-    "vectors.calibration": "Calibration calibrate",
+    "vectors.calibration": "Calibration PrecisionThreshold calibrate precision_threshold",
     "vectors.pair_scan": "Pairs",
     "vectors.pairs": "similar_pairs",
     "vectors.search": "Hits quantize rescore search",
@@ -107,7 +107,9 @@ if TYPE_CHECKING:
     from gemel.types import EncodeReport as EncodeReport
     from gemel.types import TokenEmbeddings as TokenEmbeddings
     from gemel.vectors.calibration import Calibration as Calibration
+    from gemel.vectors.calibration import PrecisionThreshold as PrecisionThreshold
     from gemel.vectors.calibration import calibrate as calibrate
+    from gemel.vectors.calibration import precision_threshold as precision_threshold
     from gemel.vectors.pair_scan import Pairs as Pairs
     from gemel.vectors.pairs import similar_pairs as similar_pairs
     from gemel.vectors.search import Hits as Hits

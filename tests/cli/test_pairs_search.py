@@ -43,6 +43,33 @@ def test_pairs_are_json_lines_when_piped(workspace, capsys):
     assert "random pairs are expected" in stderr
 
 
+def test_labeled_pairs_choose_the_threshold(workspace, capsys):
+    candidates = run(capsys, "pairs", "texts.tsv", "-k", "200", "-o", "candidates.tsv")
+    assert candidates[0] == 0
+    head, *lines = (workspace / "candidates.tsv").read_text(encoding="utf-8").splitlines()
+    labeled = [f"{head}\tlabel", *(f"{line}\t{int(at < 100)}" for at, line in enumerate(lines))]
+    (workspace / "labeled.tsv").write_text("\n".join(labeled) + "\n", encoding="utf-8")
+    words = ("pairs", "texts.tsv", "--labels", "labeled.tsv", "--target-precision", "0.9")
+    code, rows, stderr = run(capsys, *words)
+    assert code == 0
+    assert len(rows) == pytest.approx(111, abs=5)
+    assert "of which 90% are correct (95 % interval " in stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--labels", "texts.tsv"], "--labels FILE and --target-precision P belong together"),
+        (["--target-precision", "0.9"], "--labels FILE and --target-precision P belong together"),
+        (["--labels", "texts.tsv", "--target-precision", "0.9"], "needs a column 'left_text' or 'sentence1'"),
+        (["--labels", "none.tsv", "--target-precision", "0.9"], "no data file none.tsv"),
+    ],
+)
+def test_wrong_labels_are_refused(workspace, capsys, words, message):
+    assert main(["pairs", "texts.tsv", *words]) == 2
+    assert message in capsys.readouterr().err
+
+
 def test_twenty_pairs_are_the_default(workspace, capsys):
     assert len(run(capsys, "pairs", "texts.tsv")[1]) == 20
 

@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,13 @@ def test_the_drawings_are_fresh():
         capture_output=True,
         text=True,
         check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_table_of_thresholds_is_that_of_its_results():
+    done = subprocess.run(
+        [sys.executable, "benchmarks/thresholds.py", "--check"], cwd=ROOT, check=False, capture_output=True
     )
     assert done.returncode == 0, done.stderr
 
@@ -120,7 +128,7 @@ def test_python_blocks_of_the_readme_compile(number):
 
 def test_the_readme_s_commands_exist():
     shell = "\n".join(re.findall(r"```sh\n(.*?)```", README, flags=re.DOTALL))
-    used = set(re.findall(r"^(?:.*\| )?gemel (\w+)", shell, flags=re.MULTILINE))
+    used = set(re.findall(r"^(?:.*\| )?gemel (\w[\w-]*)", shell, flags=re.MULTILINE))
     assert used
     assert used <= set(VERBS)
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
@@ -146,3 +154,44 @@ def test_no_file_contains_machine_paths():
         if result
     ]
     assert not wrong
+
+
+# Pages with a line that still names the index of packages.
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_no_page_installs_gemel_from_the_package_index(path):
+    """It is not there: pages install the folder of the source, or from wheels on disk."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    wrong = [
+        f"{number}: {line}"
+        for number, line in enumerate(lines, start=1)
+        if re.search(
+            r"\bpip (?:install|download|wheel)\b[^`]*?[\s'\"]gemel(?![\w./-])", line.partition("#")[0]
+        )
+        and not re.search(r"--no-index|--upgrade|EXTRA", line)
+    ]
+    assert not wrong
+
+
+def test_the_page_about_installation_lists_every_extra():
+    page = (ROOT / "docs" / "how-to" / "install.md").read_text(encoding="utf-8")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = set(project["optional-dependencies"]) - {"test", "test-scale"}
+    assert not [extra for extra in extras if f"`{extra}`" not in page]
+    used = {
+        name
+        for path in PAGES
+        for found in re.findall(r"'\.\[([\w,-]+)\]'", path.read_text(encoding="utf-8"))
+        for name in found.split(",")
+    }
+    assert used <= set(project["optional-dependencies"])
+
+
+def test_pip_adds_an_extra_to_an_installed_gemel_without_looking_for_it_elsewhere():
+    """What errors about a missing extra advise; nothing is installed here."""
+    pytest.importorskip("pip")
+    command = ["install", "--dry-run", "--no-index", "--no-deps", "--disable-pip-version-check"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pip", *command, "gemel[hub]"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "already satisfied: gemel[hub]" in done.stdout

@@ -228,6 +228,7 @@ FILES: dict[str, Callable[[Path], Any]] = {
     "my-model/training/metrics.jsonl": _text(['{"kind": "step", "step": 1, "loss": 0.5}']),
     "old-model": _pickled,
     "multilingual": _small,
+    "FacebookAI/xlm-roberta-base": _small,
     "my-reranker": _cross(1),
     "my-nli-model": _cross(3),
     "cross-encoder/ms-marco-MiniLM-L6-v2": _cross(1),

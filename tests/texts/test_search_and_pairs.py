@@ -82,6 +82,48 @@ def test_an_expected_number_of_false_pairs_is_the_cut(model):
     assert all(row["expected_false"] <= 50.001 for row in rows)
 
 
+def labels_of(model, count=400):
+    """Every fourth of the best pairs; those above the middle are called correct."""
+    rows = list(find_pairs(model, TEXTS, k=count, options=ONE).rows())
+    return [(row["left_text"], row["right_text"], int(at < count // 2)) for at, row in enumerate(rows)][::4]
+
+
+def test_labels_and_a_target_precision_choose_the_threshold(model):
+    labels = labels_of(model)
+    result = find_pairs(model, TEXTS, labels=labels, target_precision=0.8, options=ONE)
+    exact = gemel.similar_pairs(model.encode(TEXTS, threads=1), min_score=result.precision.threshold)
+    np.testing.assert_array_equal(result.pairs.left, exact.left)
+    assert len(result) == result.precision.pairs == pytest.approx(250, abs=15)
+    rows = list(result.rows())
+    assert list(rows[0])[:2] == ["score", "probability"]
+    assert rows[0]["probability"] == 1 > rows[-1]["probability"]
+    few = find_pairs(model, TEXTS, k=3, labels=labels, target_precision=0.8, options=ONE)
+    assert len(few) == 3
+
+
+def test_a_threshold_far_below_the_best_pairs_is_found_too(model):
+    """More pairs than are looked at first."""
+    labels = [*labels_of(model, 2000), (TEXTS[0], TEXTS[-1], 0)]
+    result = find_pairs(model, TEXTS, labels=labels, target_precision=0.9, options=ONE)
+    assert len(result) == pytest.approx(1111, abs=40)
+    assert len(result) > 4 * len(TEXTS)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"labels": [("a", "b", 1)]}, "labels and target_precision belong together"),
+        ({"target_precision": 0.9, "k": 3}, "labels and target_precision belong together"),
+        ({"labels": [], "target_precision": 0.9}, "there are no labels"),
+        ({"labels": [("a", "b", 1)], "target_precision": 0.9}, "at least 10 labels"),
+        ({"labels": [("a", 3, 1)], "target_precision": 0.9}, "texts of labels"),
+    ],
+)
+def test_bad_labels_are_refused(model, arguments, words):
+    with pytest.raises(gemel.InputError, match=words):
+        find_pairs(model, TEXTS, options=ONE, **arguments)
+
+
 def test_pairs_that_were_streamed_come_best_first(model, tmp_path):
     there = find_pairs(model, TEXTS, min_score=0.5, options=ONE, out=tmp_path / "pairs")
     here = find_pairs(model, TEXTS, min_score=0.5, options=ONE)

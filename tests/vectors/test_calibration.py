@@ -184,3 +184,104 @@ def test_bad_questions_are_refused():
         result.percentile(float("inf"))
     with pytest.raises(gemel.InputError, match="at least 2 texts"):
         result.expected_false(0.5, n=1)
+
+
+# a threshold for a requested precision
+
+
+def spread(count, seed=0):
+    """Scores of pairs whose probability to be correct is their score, and labels of all of them."""
+    random = np.random.default_rng(seed)
+    scores = np.sort(random.uniform(0, 1, count))
+    return scores, random.uniform(size=count) < scores
+
+
+def test_the_threshold_has_the_requested_precision():
+    scores, correct = spread(20_000)
+    chosen = np.random.default_rng(1).choice(len(scores), 1000, replace=False)
+    result = gemel.precision_threshold([(scores[at], correct[at]) for at in chosen], scores, 0.8)
+    above = scores >= result.threshold
+    assert result.precision >= 0.8
+    assert result.pairs == above.sum()
+    assert correct[above].mean() == pytest.approx(0.8, abs=0.05)
+    assert result.low < correct[above].mean() < result.high
+    assert result.labels == (scores[chosen] >= result.threshold).sum()
+
+
+def test_a_higher_precision_takes_fewer_pairs():
+    scores, correct = spread(3000)
+    labels = list(zip(scores, correct, strict=True))
+    cuts = [gemel.precision_threshold(labels, scores, target) for target in (0.6, 0.7, 0.8, 0.9)]
+    assert [cut.pairs for cut in cuts] == sorted((cut.pairs for cut in cuts), reverse=True)
+    assert all(cut.precision >= cut.target for cut in cuts)
+
+
+def test_labels_that_are_more_frequent_among_good_pairs_do_not_raise_the_estimate():
+    scores, correct = spread(20_000)
+    random = np.random.default_rng(2)
+    even = random.choice(len(scores), 2000, replace=False)
+    good = random.choice(len(scores), 2000, replace=False, p=scores / scores.sum())
+    cuts = [
+        gemel.precision_threshold([(scores[at], correct[at]) for at in rows], scores, 0.8)
+        for rows in (even, good)
+    ]
+    assert cuts[0].threshold == pytest.approx(cuts[1].threshold, abs=0.06)
+
+
+def test_few_labels_give_a_wide_interval():
+    labels = [(0.9, 1)] * 8 + [(0.2, 0)] * 8
+    result = gemel.precision_threshold(labels, [0.9] * 500, 0.99)
+    assert result.precision == 1
+    assert (result.low, result.high) == (
+        pytest.approx(0.676, abs=0.001),
+        pytest.approx(1),
+    )  # 8 of 8, by Wilson
+
+
+def test_the_intervals_contain_the_truth_nearly_always():
+    scores, correct = spread(5000)
+    inside = 0
+    for seed in range(60):
+        chosen = np.random.default_rng(seed).choice(len(scores), 150, replace=False)
+        cut = gemel.precision_threshold([(scores[at], correct[at]) for at in chosen], scores, 0.7)
+        inside += cut.low <= correct[scores >= cut.threshold].mean() <= cut.high
+    assert inside >= 54
+
+
+def test_equal_scores_stand_or_fall_together():
+    scores = [0.9] * 10 + [0.5] * 10
+    labels = [(0.9, 1)] * 10 + [(0.5, 0)] * 10
+    assert gemel.precision_threshold(labels, scores, 0.6).pairs == 10
+    assert gemel.precision_threshold(labels, scores, 0.5).pairs == 20
+
+
+def test_nothing_below_the_lowest_label_is_chosen():
+    labels = [(0.6, 0)] + [(0.7 + 0.01 * at, 1) for at in range(15)]
+    result = gemel.precision_threshold(labels, np.linspace(0, 1, 200), 0.05)
+    assert result.threshold >= 0.6
+
+
+def test_the_summary_of_a_precision_threshold_is_one_line():
+    scores, correct = spread(3000)
+    line = gemel.precision_threshold(list(zip(scores, correct, strict=True)), scores, 0.8).summary()
+    assert "of which 80% are correct (95 % interval " in line
+    assert "\n" not in line
+
+
+@pytest.mark.parametrize("target", [0, 1, 1.5, float("nan")])
+def test_a_target_that_is_no_precision_is_refused(target):
+    with pytest.raises(gemel.InputError, match="target must be"):
+        gemel.precision_threshold(labeled(50), [0.1, 0.9], target)
+
+
+def test_a_precision_that_no_score_has_is_refused_with_the_best():
+    labels = [(0.1 * at, at % 2) for at in range(10)] + [(0.95, 0)] * 10
+    with pytest.raises(
+        gemel.InputError, match=r"no score has a precision of 0\.9: by these 20 labels it is 0\.\d\d"
+    ):
+        gemel.precision_threshold(labels, np.linspace(0, 1, 100), 0.9)
+
+
+def test_labels_of_another_corpus_are_refused():
+    with pytest.raises(gemel.InputError, match="same corpus"):
+        gemel.precision_threshold([(0.8, 0), *[(0.9, 1)] * 10], [0.1, 0.2], 0.5)

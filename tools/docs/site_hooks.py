@@ -1,4 +1,4 @@
-"""Hooks of mkdocs: pages from outside of docs, and a navigation that lists the existing pages.
+"""Hooks of mkdocs: pages from outside of docs, and a navigation that lists whole folders.
 
 Pages link to files as they are in the repository. The hooks change each link to the location of its target in the site;
 a link to a file that is not a page of the site becomes plain text.
@@ -35,9 +35,9 @@ PICTURES = {".svg", ".png"}
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """The navigation without missing pages, and with the pages of `FOLDER/*` that it does not list."""
+    """The navigation with the pages of `FOLDER/*` that it does not list; mkdocs reports pages that do not exist."""
     items = config.nav or []
-    config.nav = _present(items, set(_targets(items)))
+    config.nav = _expanded(items, set(_targets(items)))
     return config
 
 
@@ -47,18 +47,18 @@ def _targets(items: list[Any]) -> Iterator[str]:
         yield from _targets(target) if isinstance(target, list) else [target]
 
 
-def _present(items: list[Any], named: set[str]) -> list[Any]:
-    items_present: list[Any] = []
+def _expanded(items: list[Any], named: set[str]) -> list[Any]:
+    expanded: list[Any] = []
     for item in items:
         target = next(iter(item.values())) if isinstance(item, dict) else item
         if isinstance(target, list):
-            items_present.append({next(iter(item)): _present(target, named)})
+            expanded.append({next(iter(item)): _expanded(target, named)})
         elif target.endswith("/*"):
             pages = [page for page in _pages(target[:-2]) if page not in named]
-            items_present += [{next(iter(item)): pages}] if isinstance(item, dict) else pages
-        elif (DOCS / target).exists() or (target in SOURCES and (ROOT / SOURCES[target]).exists()):
-            items_present.append(item)
-    return items_present
+            expanded += [{next(iter(item)): pages}] if isinstance(item, dict) else pages
+        else:
+            expanded.append(item)
+    return expanded
 
 
 def _pages(folder: str) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Unpack
@@ -27,7 +28,7 @@ from gemel.texts.cascade import (
 )
 from gemel.types import Encoder, Vectors
 from gemel.vectors.bm25 import BM25Index, fuse
-from gemel.vectors.calibration import Calibration, calibrate
+from gemel.vectors.calibration import Calibration, PrecisionThreshold, calibrate, precision_threshold
 from gemel.vectors.pair_scan import Pairs
 from gemel.vectors.pairs import similar_pairs
 from gemel.vectors.search import Hits, search
@@ -216,6 +217,8 @@ def find_pairs(  # noqa: PLR0913 - one question, and how to answer it
     k: int | None = None,
     min_score: float | None = None,
     expected_false: float | None = None,
+    labels: Sequence[tuple[str, str, int]] | None = None,
+    target_precision: float | None = None,
     other: Sequence[str] | None = None,
     calibrated: bool = False,
     student: Encoder | None = None,
@@ -228,7 +231,9 @@ def find_pairs(  # noqa: PLR0913 - one question, and how to answer it
     """The most similar pairs of `texts`, or of one of them and one of `other`; every pair is compared.
 
     k: how many pairs. min_score: the lowest cosine. expected_false: the lowest cosine, as the number of random pairs
-    that may reach it. At least one of the three.
+    that may reach it. At least one of the three, or labels.
+    labels: (text, text, 0 or 1) of some pairs. The lowest cosine is the one above which a share of `target_precision`
+    (0 to 1) of the pairs is estimated to be correct.
     calibrated: give each pair the percentile of its score and the number of random pairs expected to reach it.
     student: with `k`, a fast encoder that proposes `student_candidates` pairs for each result; the model encodes only
     their texts, and the recall is measured.
@@ -239,15 +244,13 @@ def find_pairs(  # noqa: PLR0913 - one question, and how to answer it
     settings = EncodeOptions.of(options, keywords)
     if settings.output not in ("float32", "float16"):
         raise InputError(f"pairs are compared as float32 vectors; output {settings.output!r} is for storing")
-    if k is None and min_score is None and expected_false is None:
-        raise InputError("pairs need k (how many), min_score or expected_false (how near)")
+    _check_limits(k, min_score, expected_false, labels, target_precision, student)
     first = check_texts(texts)
     second = None if other is None else check_texts(other, "other")
     encoder = model.with_options(settings)
-    calibration = None
+    calibration, precision = None, None
     if student is not None:
-        if k is None:
-            raise InputError("a student needs k: it proposes student_candidates pairs for each of k results")
+        assert k is not None, "_check_limits"
         cascade = Cascade(encoder, student, student_candidates, threads=settings.threads).pairs(
             first, k, second
         )
@@ -263,20 +266,21 @@ def find_pairs(  # noqa: PLR0913 - one question, and how to answer it
         left, right = vectors[: len(first)], None if second is None else vectors[len(first) :]
         if calibrated or expected_false is not None:
             calibration = calibrate(left, other=right)
-        pairs = find(
-            left,
-            k=k,
-            min_score=_lowest_score(min_score, expected_false, calibration),
-            other=right,
-            threads=settings.threads,
-            progress=settings.progress,
-            out=out,
-        )
-        pairs = _best_first(pairs) if out is not None and k is None else pairs
+        lowest = _lowest_score(min_score, expected_false, calibration)
+        compare = partial(find, left, other=right, threads=settings.threads, progress=settings.progress)
+        if labels is None or target_precision is None:
+            pairs = compare(k=k, min_score=lowest, out=out)
+            pairs = _best_first(pairs) if out is not None and k is None else pairs
+        else:
+            scored = _score_labels(encoder, labels)
+            pairs, precision = _by_labels(compare, scored, target_precision, lowest, 4 * len(vectors))
+            pairs = replace(pairs, score=pairs.score[:k], left=pairs.left[:k], right=pairs.right[:k])
         columns = left if right is None else right
         relations = relations_of(model, settings, left, pairs.left, columns, pairs.right)
         encoded = len(set(first) | set(second or []))
-    return TextPairs(pairs, first, first if second is None else second, relations, calibration, encoded)
+    return TextPairs(
+        pairs, first, first if second is None else second, relations, calibration, encoded, precision
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -292,6 +296,8 @@ class TextPairs:
     calibration: Calibration | None
     encoded: int
     """Texts that the model encoded."""
+    precision: PrecisionThreshold | None = None
+    """The threshold that was chosen from labels."""
 
     def __len__(self) -> int:
         return len(self.pairs)
@@ -308,6 +314,8 @@ class TextPairs:
             if self.calibration is not None:
                 row["percentile"] = self.calibration.percentile(score)
                 row["expected_false"] = self.calibration.expected_false(score)
+            if self.precision is not None:
+                row["probability"] = self.precision.curve.at(score)
             if self.relations is not None:
                 row |= self.relations.row(entry)
             row["left"] = one if left_ids is None else left_ids[one]
@@ -318,6 +326,59 @@ class TextPairs:
         """A description in one line."""
         line = self.pairs.summary()
         return line if self.pairs.recall is None else f"{line}, {self.encoded:,} texts encoded"
+
+
+def _check_limits(
+    k: int | None,
+    min_score: float | None,
+    expected_false: float | None,
+    labels: Sequence[tuple[str, str, int]] | None,
+    target_precision: float | None,
+    student: Encoder | None,
+) -> None:
+    if (labels is None) != (target_precision is None):
+        raise InputError(
+            "labels and target_precision belong together: the labels of some pairs, and the share of correct pairs "
+            "that is requested, such as 0.9"
+        )
+    if k is None and min_score is None and expected_false is None and labels is None:
+        raise InputError("pairs need k (how many), min_score or expected_false (how near), or labels")
+    if student is not None and labels is not None:
+        raise InputError("labels need the scores of all pairs, which a student (--fast) does not compute")
+    if student is not None and k is None:
+        raise InputError("a student needs k: it proposes student_candidates pairs for each of k results")
+
+
+def _score_labels(encoder: Encoder, labels: Sequence[tuple[str, str, int]]) -> list[tuple[float, int]]:
+    """The cosine of each labeled pair of texts, with its label."""
+    left = check_texts([row[0] for row in labels], "texts of labels")
+    right = check_texts([row[1] for row in labels], "texts of labels")
+    if not left:
+        raise InputError("there are no labels. Give (text, text, 0 or 1) of some pairs")
+    vectors = np.asarray(encoder.encode([*left, *right]), np.float32)
+    scores = row_scores(vectors[: len(left)], vectors[len(left) :])
+    return [(float(score), row[2]) for score, row in zip(scores, labels, strict=True)]
+
+
+def _by_labels(
+    compare: Callable[..., Pairs],
+    scored: list[tuple[float, int]],
+    target: float,
+    lowest: float | None,
+    count: int,
+) -> tuple[Pairs, PrecisionThreshold]:
+    """The pairs above the threshold that the labels give, best first.
+
+    `count` best pairs are looked at first, and more only if the threshold may be below them: pairs as near as the
+    lowest label may be too many for memory.
+    """
+    floor = max(min(score for score, _ in scored), -1.0 if lowest is None else lowest)
+    while True:
+        pairs = compare(k=count, min_score=floor)
+        precision = precision_threshold(scored, pairs.score, target)
+        if precision.pairs < len(pairs) or len(pairs) < count:
+            return _above(pairs, precision.threshold), precision
+        count *= 4
 
 
 def _calibrate_sample(cascade: CascadePairs, *counts: int) -> Calibration:

@@ -5,6 +5,9 @@ tail is fitted to the upper tenth without its top 0.5 %, where pairs that truly 
 stretched scores (`Metric.stretch`): there the logarithm of the share of random pairs above a score falls as a
 straight line for real texts and as a parabola for random directions. Labels, where given, make probabilities by
 isotonic regression.
+
+Random pairs say nothing about texts on one topic that are not the same: where a corpus has many of those, most pairs
+above any score of random pairs are such neighbors. `precision_threshold` chooses the score from labeled pairs instead.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from gemel.options import check_count
 from gemel.types import Vectors
 from gemel.vectors.similarity import METRICS, Metric, Stretch, check_same_dim, checked
 
-__all__ = ["Calibration", "calibrate"]
+__all__ = ["Calibration", "PrecisionThreshold", "calibrate", "precision_threshold"]
 
 VERSION = 1  # of the JSON form
 
@@ -315,3 +318,91 @@ def _check_labels(labels: Sequence[tuple[float, int]]) -> tuple[np.ndarray, np.n
             f"got {len(table)}, of which {ones} are 1. Label more pairs, also some that do not belong together"
         )
     return table[:, 0], table[:, 1]
+
+
+@dataclass(frozen=True)
+class PrecisionThreshold:
+    """The lowest score with a requested precision, by labels. Made by `precision_threshold`."""
+
+    threshold: float
+    target: float
+    """The requested share of correct pairs."""
+    precision: float
+    """The estimated share of correct pairs among those at or above the threshold."""
+    low: float
+    high: float
+    """Limits of the interval of 95 % around `precision`."""
+    pairs: int
+    """Pairs at or above the threshold."""
+    labels: int
+    """Labels at or above the threshold: what the estimate is made of."""
+    curve: ProbabilityCurve
+    """From the score of one pair to the probability that it is correct."""
+
+    def summary(self) -> str:
+        """A description in one line."""
+        return (
+            f"{self.pairs:,} pairs at {self.threshold:.3f} or above, of which {self.precision:.0%} are correct "
+            f"(95 % interval {self.low:.0%} to {self.high:.0%}, from {self.labels:,} labels above it)"
+        )
+
+
+def precision_threshold(
+    labels: Sequence[tuple[float, int]], scores: ArrayLike, target: float
+) -> PrecisionThreshold:
+    """The lowest score at or above which a share of at least `target` of the pairs is estimated to be correct.
+
+    labels: (score, 0 or 1) of some pairs of this corpus, best spread evenly over its best pairs.
+    scores: of all pairs of the corpus, at least of those as high as the lowest label.
+
+    The estimate is the mean probability of all pairs above the score, so labels need not be as frequent as pairs are.
+    Nothing below the lowest label is chosen: no label says what is there.
+    """
+    if not 0 < _finite("target", target) < 1:
+        raise InputError(f"target must be a precision above 0 and below 1, such as 0.9; got {target}")
+    label_scores, truths = _check_labels(labels)
+    curve = _fit_probability(labels)
+    ordered = np.sort(np.asarray(scores, dtype=np.float64).ravel())[::-1]
+    ordered = ordered[ordered >= label_scores.min()]
+    if not len(ordered):
+        raise InputError(
+            "no pair scores as high as the lowest label. Give labels and scores of the same corpus"
+        )
+    probabilities = np.interp(ordered, curve.scores, curve.probabilities)
+    precision = np.cumsum(probabilities) / np.arange(1, len(ordered) + 1)
+    ends = np.flatnonzero(np.append(ordered[1:] < ordered[:-1], True))  # equal scores stand or fall together
+    enough = ends[precision[ends] >= target]
+    if not len(enough):
+        best = float(precision[ends].max())
+        raise InputError(
+            f"no score has a precision of {target:g}: by these {len(truths):,} labels it is {best:.2f} for the best "
+            "pairs. Request less, label more of the best pairs, or use a cross-encoder or a model trained on your data"
+        )
+    last = int(enough[-1])
+    low, high = _wilson(float(precision[last]), _effective_labels(label_scores, ordered[: last + 1]))
+    return PrecisionThreshold(
+        threshold=float(ordered[last]),
+        target=float(target),
+        precision=float(precision[last]),
+        low=low,
+        high=high,
+        pairs=last + 1,
+        labels=int((label_scores >= ordered[last]).sum()),
+        curve=curve,
+    )
+
+
+def _effective_labels(label_scores: NDArray[np.float64], scores: NDArray[np.float64]) -> float:
+    """How many evenly spread labels these are worth, when each stands for the scores that it is nearest to (Kish)."""
+    distinct, counts = np.unique(label_scores, return_counts=True)
+    nearest = np.searchsorted((distinct[1:] + distinct[:-1]) / 2, scores)
+    shares = np.bincount(nearest, minlength=len(distinct)) / len(scores)
+    return 1 / float(np.sum(shares**2 / counts))
+
+
+def _wilson(share: float, count: float) -> tuple[float, float]:
+    """The limits of Wilson's interval of 95 % of a share of `count` independent labels."""
+    z = 1.959964
+    center = (share + z * z / (2 * count)) / (1 + z * z / count)
+    half = z / (1 + z * z / count) * math.sqrt(share * (1 - share) / count + z * z / (4 * count * count))
+    return max(center - half, 0.0), min(center + half, 1.0)

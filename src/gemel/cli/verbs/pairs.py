@@ -19,6 +19,7 @@ EXAMPLES = """\b
 Examples:
   gemel pairs tickets.csv --text-column body -k 20
   gemel pairs tickets.csv --text-column body --expected-false 1 -o pairs.tsv
+  gemel pairs tickets.csv --text-column body --labels labeled.tsv --target-precision 0.8
   gemel pairs questions.txt --other answers.txt --min-score 0.8 | head"""
 
 _DEFAULT = 20
@@ -34,13 +35,25 @@ _DEFAULT = 20
     metavar="NAME",
     help="The column of --other with the texts. Default: --text-column.",
 )
-@flags.k_option(f"best pairs. Default: {_DEFAULT} without --min-score and --expected-false")
+@flags.k_option(f"best pairs. Default: {_DEFAULT} without --min-score, --expected-false and --labels")
 @flags.min_score_option("of a pair; all such pairs are returned")
 @click.option(
     "--expected-false",
     type=float,
     metavar="N",
     help="All pairs above the score that N random pairs of this corpus are expected to reach.",
+)
+@click.option(
+    "--labels",
+    "label_file",
+    metavar="FILE",
+    help="Some labeled pairs: left_text, right_text (or sentence1, sentence2) and label, 0 or 1.",
+)
+@click.option(
+    "--target-precision",
+    type=float,
+    metavar="P",
+    help="With --labels: as many pairs as possible of which the share P is estimated to be correct, such as 0.9.",
 )
 @click.option("--calibrate", "calibrated", is_flag=True, help="Show how many random pairs reach each score.")
 @flags.fast_option
@@ -55,6 +68,7 @@ def command(  # noqa: PLR0913 - one argument per flag
     id_column: str | None,
     other: str | None,
     other_text_column: str | None,
+    label_file: str | None,
     candidates_each: int | None,
     target: RowsOut,
     model: str,
@@ -71,7 +85,12 @@ def command(  # noqa: PLR0913 - one argument per flag
 
     if on is not None and candidates_each is not None:
         raise InputError("--fast and --on are two ways to be faster. Choose one")
-    if all(request[name] is None for name in ("k", "min_score", "expected_false")):
+    if (label_file is None) != (request["target_precision"] is None):
+        raise InputError("--labels FILE and --target-precision P belong together: give both")
+    if label_file is not None and candidates_each is not None:
+        raise InputError("--labels needs the scores of all pairs, which --fast does not compute. Choose one")
+    request["labels"] = None if label_file is None else _read_labels(label_file)
+    if all(request[name] is None for name in ("k", "min_score", "expected_false", "labels")):
         request["k"] = _DEFAULT
     first = _read(file, text_column, id_column)
     second = None if other is None else _read(other, other_text_column or text_column, id_column)
@@ -93,9 +112,18 @@ def command(  # noqa: PLR0913 - one argument per flag
     target.put(result.rows([row.id for row in first], None if second is None else [row.id for row in second]))
     if working is not None:
         shutil.rmtree(working, ignore_errors=True)
-    if result.calibration is not None:
-        echo(result.calibration.summary(), err=True)
+    for note in (result.calibration, result.precision):
+        if note is not None:
+            echo(note.summary(), err=True)
     echo(result.summary(), err=True)
+
+
+def _read_labels(path: str) -> list[tuple[str, str, int]]:
+    from gemel.evaluation.data import binary_labels, read_table
+
+    table = read_table(path)
+    left, right = table.texts("left_text", "sentence1"), table.texts("right_text", "sentence2")
+    return list(zip(left, right, map(int, binary_labels(table)), strict=True))
 
 
 def _read(path: str, text_column: str | None, id_column: str | None) -> list[Row]:
