@@ -156,7 +156,6 @@ def test_no_file_contains_machine_paths():
     assert not wrong
 
 
-# Pages with a line that still names the index of packages.
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_no_page_installs_gemel_from_the_package_index(path):
     """It is not there: pages install the folder of the source, or from wheels on disk."""
