@@ -318,7 +318,7 @@ def test_a_wrong_text_in_a_stream_is_named(plain):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"batch_size": 32}, "unknown option 'batch_size' of encode. Known: prompt"),
+        ({"batch_size": 32}, "unknown option 'batch_size' of encode. Leave it out"),
         ({"dim": 33}, "dim must be at most 32"),
         ({"dim": 0}, "dim must be a whole number of at least 1, got 0"),
         ({"output": "int4"}, "output must be one of float32, float16, int8, binary, got 'int4'"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
@@ -25,7 +25,7 @@ from gemel.texts.cascade import (
     SomeVectors,
     in_blocks,
 )
-from gemel.types import Encoder, Vectors
+from gemel.types import Encoder, Result, Vectors
 from gemel.vectors.bm25 import BM25Index, fuse
 from gemel.vectors.calibration import Calibration, calibrate
 from gemel.vectors.pair_scan import Pairs
@@ -115,7 +115,7 @@ def search_texts(  # noqa: PLR0913 - one question, and how to answer it
 
 
 @dataclass(frozen=True, eq=False)
-class TextHits:
+class TextHits(Result):
     """The results of `search_texts`: an `Answer` per query, of the same `Hit`s that an index gives."""
 
     hits: Hits
@@ -184,6 +184,9 @@ class TextHits:
         if self.encoded < len(set(self.texts)):
             parts.append(f"{self.encoded:,} texts encoded")
         return ", ".join(parts)
+
+    def _shown_rows(self) -> Iterable[Mapping[str, object]]:
+        return self.rows()
 
 
 def _check_search(k: int, candidates: int | None, options: EncodeOptions) -> None:
@@ -280,7 +283,7 @@ def find_pairs(  # noqa: PLR0913 - one question, and how to answer it
 
 
 @dataclass(frozen=True, eq=False)
-class TextPairs:
+class TextPairs(Result):
     """Pairs with their texts and, if calibrated, what their scores mean."""
 
     pairs: Pairs
@@ -319,6 +322,9 @@ class TextPairs:
         line = self.pairs.summary()
         return line if self.pairs.recall is None else f"{line}, {self.encoded:,} texts encoded"
 
+    def _shown_rows(self) -> Iterable[Mapping[str, object]]:
+        return self.rows()
+
 
 def _calibrate_sample(cascade: CascadePairs, *counts: int) -> Calibration:
     """Calibration on the sampled texts, for the number of pairs of the whole corpus: `counts` texts of each set."""
@@ -353,7 +359,7 @@ def _best_first(pairs: Pairs) -> Pairs:
 
 
 @dataclass(frozen=True, eq=False)
-class Relations:
+class Relations(Result):
     """Probabilities of the labels of a classification head (entailment, contradiction, ...), pair by pair."""
 
     labels: tuple[str, ...]
@@ -364,6 +370,9 @@ class Relations:
         """Columns p_LABEL of one pair."""
         values = self.probabilities[pair].tolist()
         return {f"p_{label}": value for label, value in zip(self.labels, values, strict=True)}
+
+    def _shown_rows(self) -> Iterable[Mapping[str, object]]:
+        return ({"pair": pair, **self.row(pair)} for pair in range(len(self.probabilities)))
 
 
 def relations_of(
