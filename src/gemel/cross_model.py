@@ -175,7 +175,7 @@ class CrossModel(FixedAttributes):
             )
         logits = self.logits(left, right, options, **keywords)
         if self.checkpoint.activation == "sigmoid":
-            return _sigmoid(logits)
+            return sigmoid(logits)
         return softmax(logits)
 
     def relation(
@@ -259,7 +259,7 @@ class CrossModel(FixedAttributes):
         return self._head.logits(pooled)
 
     def _score(self, logits: Vectors) -> Vectors:
-        return logits[:, 0] if self.checkpoint.activation == "identity" else _sigmoid(logits[:, 0])
+        return logits[:, 0] if self.checkpoint.activation == "identity" else sigmoid(logits[:, 0])
 
     def _limit(self, options: CrossOptions) -> int | None:
         return least(options.max_length or self.max_length, self._positions)
@@ -352,6 +352,7 @@ def _torch_parts(
     return _Parts(engines, CrossHead("cls", ()), opened.vocabulary, max_positions(checkpoint.encoder.config))
 
 
-def _sigmoid(x: Vectors) -> Vectors:
+def sigmoid(x: Vectors) -> Vectors:
+    """1 / (1 + exp(-x)), of any number."""
     small = np.exp(-np.abs(x))  # at most 1, so nothing overflows
     return np.asarray(np.where(x >= 0, np.float32(1), small) / (np.float32(1) + small), dtype=np.float32)

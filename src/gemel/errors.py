@@ -51,21 +51,26 @@ def did_you_mean(name: object, choices: Iterable[str]) -> str:
 
 # Names of sentence-transformers that people write by habit, and what they are in gemel.
 
-OTHER_NAMES: Mapping[str, str] = {
-    # objectives
+SAME_LOSSES: Mapping[str, str] = {
     "MultipleNegativesRankingLoss": "in-batch-ranking",
-    "MultipleNegativesSymmetricRankingLoss": "in-batch-ranking",
-    "CachedMultipleNegativesRankingLoss": "in-batch-ranking",
     "CosineSimilarityLoss": "regression",
-    "SoftmaxLoss": "classification",
     "ContrastiveLoss": "contrastive",
-    "OnlineContrastiveLoss": "contrastive",
     "CoSENTLoss": "cosent",
     "AnglELoss": "angle",
-    "TripletLoss": "triplet",
     "MarginMSELoss": "margin-mse",
     "MSELoss": "vector-distillation",
     "DenoisingAutoEncoderLoss": "denoising",
+}
+"""Losses that are an objective with its default settings: `train` takes both names."""
+
+OTHER_NAMES: Mapping[str, str] = {
+    # objectives, of which some need settings to be the same loss
+    **SAME_LOSSES,
+    "MultipleNegativesSymmetricRankingLoss": "in-batch-ranking",
+    "CachedMultipleNegativesRankingLoss": "in-batch-ranking",
+    "SoftmaxLoss": "classification",
+    "OnlineContrastiveLoss": "contrastive",
+    "TripletLoss": "triplet",
     # tasks
     "EmbeddingSimilarityEvaluator": "sts",
     "BinaryClassificationEvaluator": "binary-pairs",

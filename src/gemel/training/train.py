@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from gemel.checkpoint.folder import Checkpoint, read_checkpoint
 from gemel.checkpoint.sources import find_model
 from gemel.encoder.pooling import POOLINGS
-from gemel.errors import OTHER_NAMES, InputError
+from gemel.errors import SAME_LOSSES, InputError
 from gemel.evaluation.evaluate import score_tasks
 from gemel.evaluation.task import Scores, Task, load_task
 from gemel.training.bi_encoder import BiEncoderNetwork
@@ -68,7 +68,7 @@ def train(  # noqa: PLR0913 - each is a thing that the user names
     request = TrainRequest(
         model=model,
         data=data,
-        objective=OTHER_NAMES.get(objective, objective),
+        objective=SAME_LOSSES.get(objective, objective),
         out=Path(out),
         kind=kind,
         settings=settings,

@@ -138,7 +138,7 @@ def vectors_or_encoded(
 ) -> ArrayLike:
     """`given`, or the vectors of texts if there is an encoder; `side`: its method, where it has one."""
     if encoder is None or not is_texts(given):
-        return cast("ArrayLike", given)
+        return given
     if isinstance(encoder, str) or not hasattr(encoder, "encode"):
         raise InputError(
             f"model must have an encode(texts), got {type(encoder).__name__}. Use gemel.load(name)"
