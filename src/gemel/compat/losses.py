@@ -12,8 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from shutil import rmtree
+from tempfile import mkdtemp
 from typing import Any, NoReturn
+from weakref import finalize
 
 from gemel.errors import OTHER_NAMES, InputError
 from gemel.model import Model, load
@@ -177,22 +179,17 @@ def _distance(metric: Enum | str) -> str:
     return str(metric.value if isinstance(metric, Enum) else metric)
 
 
-@dataclass(frozen=True, eq=False)
-class Fitted:
-    """A trained model, and the folder that exists as long as this object if none was given."""
-
-    model: Model
-    folder: TemporaryDirectory[str] | None
-
-
 def fit(
     model: Model,
     objectives: Sequence[tuple[Any, Loss]],
     out: str | Path | None,
     warmup_steps: int | None,
     options: Mapping[str, Any],
-) -> Fitted:
-    """`SentenceTransformer.fit`: what the data loaders hold, trained with their loss."""
+) -> Model:
+    """`SentenceTransformer.fit`: the model after training on what the data loaders hold.
+
+    Without `out`, its folder exists as long as the model does.
+    """
     from gemel.training.train import train
 
     loaders, loss = [loader for loader, _ in objectives], _one_loss([loss for _, loss in objectives])
@@ -202,8 +199,8 @@ def fit(
     if warmup_steps is not None:
         steps = max(1, round(sum(map(len, rows)) / batch * options["epochs"]))
         options = {**options, "warmup": min(warmup_steps / steps, 0.99)}
-    folder = None if out is not None else TemporaryDirectory(prefix="gemel-fit-")
-    target = Path(out) if out is not None else Path(str(folder and folder.name)) / "model"
+    temporary = mkdtemp(prefix="gemel-fit-") if out is None else None
+    target = Path(temporary or str(out)) / ("model" if temporary else "")
     train(
         model.checkpoint.folder,
         rows[0] if len(rows) == 1 else rows,
@@ -214,7 +211,10 @@ def fit(
         batch_size=batch,
         **{**options, **loss.options},
     )
-    return Fitted(load(target), folder)
+    trained = load(target)
+    if temporary is not None:
+        finalize(trained, rmtree, temporary, ignore_errors=True)
+    return trained
 
 
 def _one_loss(losses: Sequence[object]) -> Loss:

@@ -196,8 +196,7 @@ class SentenceTransformer:
         rate = (optimizer_params or {}).get("lr", 2e-5)
         request: dict[str, Any] = {"epochs": epochs, "learning_rate": rate, "weight_decay": weight_decay}
         request |= {"progress": show_progress_bar, "max_length": self.max_seq_length}
-        trained = fit(self.model, train_objectives, output_path, warmup_steps, request)
-        self.model, self._trained = trained.model, trained.folder
+        self.model = fit(self.model, train_objectives, output_path, warmup_steps, request)
         if evaluator is not None:
             evaluator(self, output_path=None if output_path is None else str(output_path))
 
