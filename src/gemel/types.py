@@ -32,7 +32,7 @@ class Encoder(Protocol):
 
 
 _LINE = 120  # characters of a repr
-_ROWS = 10  # rows of a table in a notebook
+_ROWS = 20  # rows of a table in a notebook
 _CELL = 80  # characters of a text in such a table
 
 

@@ -9,7 +9,7 @@ from gemel.errors import InputError
 from tiny import tiny_bert
 from tiny_cross import tiny_cross
 
-WORDS = "man woman playing guitar flute stock market fell hello world".split()
+WORDS = ["man", "woman", "playing", "guitar", "flute", "stock", "market", "fell", "hello", "world"]
 TEXTS = ["a man is playing guitar", "a woman is playing the flute", "the stock market fell"]
 
 
@@ -113,9 +113,7 @@ def test_a_missing_member_of_a_cross_encoder_names_the_gemel_way(cross):
 
 
 def examples(label):
-    return [
-        InputExample(texts=[f"a {word}", f"the {word}"], label=label(i)) for i, word in enumerate(WORDS)
-    ]
+    return [InputExample(texts=[f"a {word}", f"the {word}"], label=label(i)) for i, word in enumerate(WORDS)]
 
 
 LOSSES = [
@@ -161,7 +159,7 @@ def test_a_loss_is_an_objective_with_its_settings():
     assert cached.options == {"cache_texts": 8}
     with pytest.raises(InputError, match="cosine"):
         losses.MultipleNegativesRankingLoss(None, similarity_fct=util.dot_score)
-    with pytest.raises(AttributeError, match="has no 'GISTEmbedLoss'. It has MultipleNegatives"):
+    with pytest.raises(AttributeError, match=r"has no 'GISTEmbedLoss'\. It has MultipleNegatives"):
         _ = losses.GISTEmbedLoss
 
 
@@ -193,7 +191,9 @@ def test_an_evaluator_gives_named_numbers_from_0_to_1(model):
     assert set(numbers) == {"dev_pearson_cosine", "dev_spearman_cosine"}
     assert sts.primary_metric == "dev_spearman_cosine"
     assert -1 <= numbers[sts.primary_metric] <= 1
-    pairs = [InputExample(texts=[a, b], label=i / 2) for i, (a, b) in enumerate(zip(TEXTS, TEXTS, strict=True))]
+    pairs = [
+        InputExample(texts=[a, b], label=i / 2) for i, (a, b) in enumerate(zip(TEXTS, TEXTS, strict=True))
+    ]
     assert evaluation.EmbeddingSimilarityEvaluator.from_input_examples(pairs)(model)
 
 
