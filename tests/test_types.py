@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import gemel
-from gemel.types import FixedAttributes, Result, short
+from gemel.types import FixedAttributes, ShownResult, short
 from tiny import tiny_bert
 
 TEXTS = ["a man is playing guitar", "a woman is playing the flute", "the stock market fell"] * 20
@@ -51,7 +51,7 @@ def filled(cls):
 @pytest.mark.parametrize("name", RESULTS)
 def test_the_repr_of_every_result_is_one_short_line(name):
     cls = getattr(gemel, name)
-    assert issubclass(cls, Result), f"{name} must derive from gemel.types.Result"
+    assert issubclass(cls, ShownResult), f"{name} must derive from gemel.types.ShownResult"
     line = repr(filled(cls))
     assert line.startswith(f"{name}(")
     assert "\n" not in line
@@ -59,7 +59,7 @@ def test_the_repr_of_every_result_is_one_short_line(name):
 
 
 @pytest.mark.parametrize(
-    "name", [name for name in RESULTS if getattr(gemel, name)._shown_rows is Result._shown_rows]
+    "name", [name for name in RESULTS if getattr(gemel, name)._shown_rows is ShownResult._shown_rows]
 )
 def test_a_result_without_rows_of_its_own_is_a_table_of_its_fields(name):
     page = filled(getattr(gemel, name))._repr_html_()
@@ -91,7 +91,7 @@ def results(model):
 
 def test_a_notebook_shows_a_table_of_the_first_rows(model):
     shown = {type(result).__name__: result._repr_html_() for result in results(model)}
-    own = {name for name in RESULTS if getattr(gemel, name)._shown_rows is not Result._shown_rows}
+    own = {name for name in RESULTS if getattr(gemel, name)._shown_rows is not ShownResult._shown_rows}
     assert own == set(shown)
     for name, page in shown.items():
         assert page.count("<tr>") <= 21, name

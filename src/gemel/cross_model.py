@@ -38,14 +38,14 @@ from gemel.encoder.weights import read_network
 from gemel.errors import InputError, ModelError
 from gemel.options import CrossKeywords, CrossOptions, EncodeOptions, EngineName, Precision, check_count
 from gemel.terminal import Progress
-from gemel.types import FixedAttributes, Result, Vectors
+from gemel.types import FixedAttributes, ShownResult, Vectors
 
 BLOCK = 8192  # pairs tokenized at once
 _ADVICE = "Shorten them, or use on_long='truncate' to cut them without this line"
 
 
 @dataclass(frozen=True, eq=False)
-class Ranking(Result):
+class Ranking(ShownResult):
     """Documents by their score for one query, best first; ties break on the lower position."""
 
     index: NDArray[np.int64]

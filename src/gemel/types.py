@@ -1,6 +1,6 @@
 """Types that many modules share: names of arrays, the protocol of encoders, how results show themselves.
 
-`Result` is the base class of what public functions return; `FixedAttributes` of models, which take no new attributes.
+`ShownResult` is the base class of what public functions return; `FixedAttributes` that of models.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ _ROWS = 20  # rows of a table in a notebook
 _CELL = 80  # characters of a text in such a table
 
 
-class Result:
+class ShownResult:
     """Base class of results: one short line in a console, a table in a notebook, however much they hold."""
 
     def __init_subclass__(cls, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)
         # A dataclass gets a __repr__ with the whole of every field unless its class has one.
         if "__repr__" not in cls.__dict__:
-            setattr(cls, "__repr__", Result.__repr__)  # noqa: B010 - mypy refuses to assign a method
+            setattr(cls, "__repr__", ShownResult.__repr__)  # noqa: B010 - mypy refuses to assign a method
 
     def __repr__(self) -> str:
         parts = ", ".join(f"{name}={short(value)}" for name, value in self._fields())
@@ -131,7 +131,7 @@ class FixedAttributes:
 
 
 @dataclass(frozen=True)
-class EncodeReport(Result):
+class EncodeReport(ShownResult):
     """The vectors, and what happened to each text."""
 
     vectors: AnyVectors
@@ -166,7 +166,7 @@ class EncodeReport(Result):
 
 
 @dataclass(frozen=True)
-class TokenEmbeddings(Result):
+class TokenEmbeddings(ShownResult):
     """One text, token by token."""
 
     tokens: tuple[str, ...]

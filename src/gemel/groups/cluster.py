@@ -36,7 +36,7 @@ from gemel.groups.grouping import (
     silhouette,
 )
 from gemel.groups.methods.communities import DEFAULT_MIN_SCORE
-from gemel.types import Encoder, Result, Vectors
+from gemel.types import Encoder, ShownResult, Vectors
 from gemel.vectors.similarity import check_same_dim, checked, is_texts, normalize, vectors_or_encoded
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ _NAME = 70  # characters of a central text that serves as a name
 
 
 @dataclass(frozen=True)
-class Cluster(Result):
+class Cluster(ShownResult):
     """One cluster. Similarities are cosines."""
 
     id: int
@@ -192,7 +192,7 @@ class Anchors:
 
 
 @dataclass(frozen=True, eq=False)
-class Clusters(Result):
+class Clusters(ShownResult):
     """Clusters, and the cluster of each text."""
 
     method: str

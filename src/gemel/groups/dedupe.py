@@ -20,7 +20,7 @@ from gemel.errors import InputError, MissingExtra
 from gemel.groups.neighbors import neighbors_of, pairs_above
 from gemel.model import Model
 from gemel.options import EncodeOptions
-from gemel.types import AnyVectors, Encoder, Result, Vectors
+from gemel.types import AnyVectors, Encoder, ShownResult, Vectors
 from gemel.vectors.pair_scan import Pairs
 from gemel.vectors.similarity import checked, normalize
 
@@ -182,7 +182,7 @@ def _result(
 
 
 @dataclass(frozen=True)
-class SparedPair(Result):
+class SparedPair(ShownResult):
     """Two texts that are near, but contradict each other, so neither is a duplicate of the other."""
 
     left: int
@@ -193,7 +193,7 @@ class SparedPair(Result):
 
 
 @dataclass(frozen=True)
-class DuplicateGroup(Result):
+class DuplicateGroup(ShownResult):
     """A kept text and those removed for it, by position."""
 
     kept: int
@@ -201,7 +201,7 @@ class DuplicateGroup(Result):
 
 
 @dataclass(frozen=True, eq=False)
-class DedupeResult(Result):
+class DedupeResult(ShownResult):
     """Positions of n texts."""
 
     texts: int

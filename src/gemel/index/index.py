@@ -25,7 +25,7 @@ from gemel.index.where_parse import parse_where
 from gemel.model import Model
 from gemel.options import EncodeOptions, Precision
 from gemel.terminal import Progress
-from gemel.types import Result, Vectors
+from gemel.types import ShownResult, Vectors
 from gemel.vectors.bm25 import WordRules
 
 if TYPE_CHECKING:
@@ -352,7 +352,7 @@ class Index:
 
 
 @dataclass(frozen=True)
-class IndexDocument(Result):
+class IndexDocument(ShownResult):
     """One document as it is stored."""
 
     id: str

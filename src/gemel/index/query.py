@@ -21,7 +21,7 @@ from gemel.index.fields import check_characters
 from gemel.index.ingest import checked_id, checked_vectors
 from gemel.index.port import FieldValue, Passages
 from gemel.index.where import Condition
-from gemel.types import Result, Vectors
+from gemel.types import ShownResult, Vectors
 from gemel.vectors.bm25 import RRF_K
 from gemel.vectors.scan.exact import PRODUCT, exact_scores
 
@@ -38,7 +38,7 @@ _WIDER = 4  # times the passages when these were of too few documents
 
 
 @dataclass(frozen=True)
-class Hit(Result):
+class Hit(ShownResult):
     """One document with its best passage."""
 
     id: str
@@ -58,7 +58,7 @@ class Hit(Result):
 
 
 @dataclass(frozen=True)
-class Answer(Result):
+class Answer(ShownResult):
     """The documents found for one query, best first."""
 
     hits: tuple[Hit, ...]

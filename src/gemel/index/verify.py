@@ -14,7 +14,7 @@ from gemel.errors import GemelError
 from gemel.index.binding import Binding, IndexState
 from gemel.index.port import DocumentPassages, digest_of, documents_in
 from gemel.index.where import Compare
-from gemel.types import Result
+from gemel.types import ShownResult
 
 CLOSE = 1e-4
 """The largest difference of a number that engines and processors explain; more is another model."""
@@ -40,7 +40,7 @@ class Check:
 
 
 @dataclass(frozen=True)
-class VerifyResult(Result):
+class VerifyResult(ShownResult):
     """What was checked, in order."""
 
     checks: tuple[Check, ...]

@@ -20,7 +20,7 @@ from gemel.errors import InputError
 from gemel.evaluation.report.markup import STYLE, Markup, element, page
 from gemel.model import Model
 from gemel.options import EncodeKeywords, EncodeOptions
-from gemel.types import Result, TokenEmbeddings
+from gemel.types import ShownResult, TokenEmbeddings
 
 __all__ = ["Explanation", "explain"]
 
@@ -58,7 +58,7 @@ def explain(
 
 
 @dataclass(frozen=True, eq=False)
-class Explanation(Result):
+class Explanation(ShownResult):
     """What each token of `left` and each of `right` add to their cosine together."""
 
     left: str

@@ -25,7 +25,7 @@ from gemel.texts.cascade import (
     SomeVectors,
     in_blocks,
 )
-from gemel.types import Encoder, Result, Vectors
+from gemel.types import Encoder, ShownResult, Vectors
 from gemel.vectors.bm25 import BM25Index, fuse
 from gemel.vectors.calibration import Calibration, calibrate
 from gemel.vectors.pair_scan import Pairs
@@ -115,7 +115,7 @@ def search_texts(  # noqa: PLR0913 - one question, and how to answer it
 
 
 @dataclass(frozen=True, eq=False)
-class TextHits(Result):
+class TextHits(ShownResult):
     """The results of `search_texts`: an `Answer` per query, of the same `Hit`s that an index gives."""
 
     hits: Hits
@@ -283,7 +283,7 @@ def find_pairs(  # noqa: PLR0913 - one question, and how to answer it
 
 
 @dataclass(frozen=True, eq=False)
-class TextPairs(Result):
+class TextPairs(ShownResult):
     """Pairs with their texts and, if calibrated, what their scores mean."""
 
     pairs: Pairs
@@ -359,7 +359,7 @@ def _best_first(pairs: Pairs) -> Pairs:
 
 
 @dataclass(frozen=True, eq=False)
-class Relations(Result):
+class Relations(ShownResult):
     """Probabilities of the labels of a classification head (entailment, contradiction, ...), pair by pair."""
 
     labels: tuple[str, ...]

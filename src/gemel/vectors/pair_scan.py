@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from gemel.errors import InputError, MissingExtra
 from gemel.options import check_count, parse_bytes
 from gemel.terminal import Progress
-from gemel.types import Result, Vectors
+from gemel.types import ShownResult, Vectors
 from gemel.vectors.scan.compare import Scanner, ScanResult, in_threads
 from gemel.vectors.scan.scanner import Scan
 from gemel.vectors.similarity import METRICS, shaped
@@ -167,7 +167,7 @@ def too_many(request: PairRequest) -> InputError:
 
 
 @dataclass(frozen=True, eq=False)
-class Pairs(Result):
+class Pairs(ShownResult):
     """Pairs of rows, best first; ties go to the lower left, then the lower right position.
 
     Pairs that were streamed to a folder without a `k` are sorted by position instead.

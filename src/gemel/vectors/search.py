@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from gemel.errors import InputError, refuse_keywords
 from gemel.options import Output, check_choice, check_count, parse_bytes
 from gemel.terminal import Progress
-from gemel.types import AnyVectors, Encoder, Result, Vectors
+from gemel.types import AnyVectors, Encoder, ShownResult, Vectors
 from gemel.vectors.scan.compare import thread_count
 from gemel.vectors.scan.exact import PRODUCT, exact_scores, squares
 from gemel.vectors.scan.scanner import scan
@@ -33,7 +33,7 @@ _FEW = 64  # for fewer queries, converting the corpus to int8 costs more than it
 
 
 @dataclass(frozen=True, eq=False)
-class Hits(Result):
+class Hits(ShownResult):
     """The nearest corpus rows of each query, best first; ties go to the lower position."""
 
     index: NDArray[np.int64]
