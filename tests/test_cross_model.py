@@ -1,6 +1,8 @@
 """Cross-encoders: equal to transformers, batch-invariant, without torch, errors about length and labels."""
 
 import json
+import pickle
+import shutil
 import sys
 import warnings
 
@@ -215,11 +217,11 @@ def test_one_output_is_a_sigmoid_unless_the_checkpoint_says_identity(tmp_path):
 
 
 def test_a_sigmoid_of_a_large_number_gives_no_warning(folder):
-    from gemel.cross_model import _sigmoid
+    from gemel.cross_model import sigmoid
 
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        result = _sigmoid(np.array([-1000, -20, 0, 20, 1000], np.float32))
+        result = sigmoid(np.array([-1000, -20, 0, 20, 1000], np.float32))
     np.testing.assert_allclose(result, [0, 2.0611537e-09, 0.5, 1, 1], rtol=1e-6)
 
 
@@ -574,3 +576,27 @@ def test_it_works_without_torch(folder, nli):
     print(gemel.load_cross(sys.argv[2]).probabilities(["a man"], ["a woman"]).shape)
     """
     assert python(code, str(folder), str(nli)).split("\n")[-2] == "(1, 3)"
+
+
+def test_a_pickled_cross_encoder_is_a_path_and_gives_the_same_bits(folder):
+    model = gemel.load_cross(folder, precision="int8")
+    again = pickle.loads(pickle.dumps(model))
+    assert (again.name, again.precision, again.labels) == (model.name, "int8", model.labels)
+    assert np.array_equal(again.scores(LEFT, RIGHT), model.scores(LEFT, RIGHT))
+
+
+def test_a_pickled_cross_encoder_whose_folder_changed_is_refused(tmp_path):
+    content = pickle.dumps(gemel.load_cross(tiny_cross(tmp_path / "m")))
+    shutil.rmtree(tmp_path / "m")
+    tiny_cross(tmp_path / "m", seed=1)
+    with pytest.raises(ModelError, match="differs from the one in"):
+        pickle.loads(content)
+
+
+def test_a_cross_encoder_can_be_made_from_a_folder_and_takes_no_new_attributes(folder):
+    model = gemel.CrossModel(folder)
+    assert np.array_equal(model.scores(LEFT, RIGHT), gemel.load_cross(folder).scores(LEFT, RIGHT))
+    with pytest.raises(AttributeError, match="takes no attribute 'max_length'"):
+        model.max_length = 12
+    with pytest.raises(AttributeError, match=r"scores\(left, right\), with two lists"):
+        model.predict  # noqa: B018 - the access is the test

@@ -1,7 +1,12 @@
 """Text -> vector: properties of encoding, for every engine, precision and architecture, and what each option does."""
 
+import asyncio
+import copy
 import json
+import multiprocessing
 import os
+import pickle
+import shutil
 import threading
 import warnings
 from dataclasses import replace
@@ -15,7 +20,7 @@ import gemel
 from gemel.checkpoint.architecture import model_types
 from gemel.encoder.engines import native
 from gemel.encoder.tokenizer import PreparedTexts, TruncationWarning
-from gemel.errors import InputError
+from gemel.errors import InputError, ModelError
 from gemel.model import Model
 from gemel.options import EncodeOptions
 from gemel.vectors.similarity import scores
@@ -318,7 +323,7 @@ def test_a_wrong_text_in_a_stream_is_named(plain):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"batch_size": 32}, "unknown option 'batch_size' of encode. Known: prompt"),
+        ({"batch_size": 32}, "unknown option 'batch_size' of encode. Leave it out"),
         ({"dim": 33}, "dim must be at most 32"),
         ({"dim": 0}, "dim must be a whole number of at least 1, got 0"),
         ({"output": "int4"}, "output must be one of float32, float16, int8, binary, got 'int4'"),
@@ -498,3 +503,104 @@ def test_a_prompt_of_the_caller_wins_over_that_of_a_side(tmp_path):
     assert model.options_for("query", EncodeOptions(prompt="own: ")).prompt_name is None
     assert model.options_for("query", prompt_name="document").prompt_name == "document"
     assert model.options_for("query", prompt_name=None).prompt_name is None
+
+
+# Habits: tables as texts, attributes, names, pools, event loops
+
+
+def test_a_dict_is_refused_instead_of_its_keys(plain):
+    with pytest.raises(InputError, match=r"got a dict, of which only the keys.*list\(texts\.values\(\)\)"):
+        plain.encode({"title": "a man", "body": "is playing"})
+
+
+def test_a_data_frame_is_refused_instead_of_its_column_names(plain):
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"text": ["a man", "hello"], "stars": [1, 2]})
+    with pytest.raises(InputError, match=r"a DataFrame with the columns text, stars.*df\['text'\]"):
+        plain.encode(frame)
+    assert np.array_equal(plain.encode(frame["text"]), plain.encode(["a man", "hello"]))
+
+
+@pytest.mark.parametrize("name", ["max_seq_length", "max_length"])
+def test_a_length_cannot_be_set_on_a_model(folder, name):
+    model = gemel.load(folder)
+    with pytest.raises(AttributeError, match=r"no effect.*encode\(texts, max_length=128\)"):
+        setattr(model, name, 128)
+
+
+def test_a_model_takes_no_new_attributes(folder):
+    model = gemel.load(folder)
+    with pytest.raises(AttributeError, match=r"takes no attribute 'prompt_prefix'.*with_options"):
+        model.prompt_prefix = "query: "
+    model.precision = "int8"
+    assert model.engine_name
+
+
+def test_a_model_can_be_made_from_a_name_or_a_folder(folder, plain):
+    assert np.array_equal(Model(str(folder)).encode(["a man"]), plain.encode(["a man"]))
+    assert Model(folder, precision="int8").precision == "int8"
+
+
+def test_a_pickled_model_is_a_path_and_gives_the_same_bits(folder):
+    model = gemel.load(folder, pooling=["mean", "max"], precision="int8")
+    changed = Model(replace(model.checkpoint, max_length=7, prompts={"query": "a "}), precision="int8")
+    for each in (model, changed):
+        content = pickle.dumps(each)
+        assert len(content) < 2000
+        again = pickle.loads(content)
+        assert (again.name, again.max_length, again.precision) == (each.name, each.max_length, "int8")
+        assert again.checkpoint.prompts == each.checkpoint.prompts
+        texts = TEXTS[:4]
+        assert np.array_equal(again.encode(texts, on_long="truncate"), each.encode(texts, on_long="truncate"))
+    assert copy.deepcopy(model).dim == model.dim
+
+
+def test_a_pickled_model_whose_folder_changed_is_refused(tmp_path):
+    content = pickle.dumps(gemel.load(tiny_bert(tmp_path / "m")))
+    shutil.rmtree(tmp_path / "m")
+    with pytest.raises(ModelError, match="no model folder"):
+        pickle.loads(content)
+    tiny_bert(tmp_path / "m", seed=1)
+    with pytest.raises(ModelError, match="differs from the one in"):
+        pickle.loads(content)
+
+
+def test_a_model_works_in_a_pool_of_new_processes(plain):
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        parts = pool.map(plain.encode, [TEXTS[:2], TEXTS[2:4]])
+    assert np.array_equal(np.concatenate(parts), plain.encode(TEXTS[:4]))
+
+
+def test_aencode_gives_the_same_bits_while_the_loop_goes_on(plain):
+    async def both():
+        return await asyncio.gather(
+            plain.aencode(TEXTS[:3], prompt_name="query"), plain.with_options(dim=8).aencode(TEXTS[:3])
+        )
+
+    whole, short = asyncio.run(both())
+    assert np.array_equal(whole, plain.encode(TEXTS[:3], prompt_name="query"))
+    assert np.array_equal(short, plain.encode(TEXTS[:3], dim=8))
+
+
+def test_waiting_for_aencode_can_be_canceled(plain, monkeypatch):
+    free = threading.Event()
+
+    def slow(self, texts, options):
+        assert free.wait(30)
+        return np.zeros((1, 1))
+
+    monkeypatch.setattr(Model, "encode", slow)
+
+    async def cancel():
+        task = asyncio.create_task(plain.aencode(["a"]))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        free.set()
+
+    asyncio.run(cancel())
+
+
+def test_the_repr_of_a_configured_model_has_what_was_changed(plain):
+    assert repr(plain.with_options(dim=8)) == "ConfiguredModel('tiny', dim=8)"

@@ -42,6 +42,8 @@ _NAMES = {  # module: its public names
     "vectors.similarity": "cosine normalize",
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
+_PACKAGES = ("compat", "evaluation", "sklearn")  # used as `gemel.compat.X` after `import gemel`
+_COMPAT = ("CrossEncoder", "InputExample", "SentenceTransformer", "losses", "util")  # written here by habit
 __all__ = sorted(_MODULES)  # noqa: PLE0605
 
 if TYPE_CHECKING:
@@ -121,9 +123,16 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - a module's attribute can be anything
-    if name not in _MODULES:
-        raise AttributeError(f"module 'gemel' has no attribute {name!r}")
-    return getattr(import_module(f"gemel.{_MODULES[name]}"), name)
+    if name in _MODULES:
+        return getattr(import_module(f"gemel.{_MODULES[name]}"), name)
+    if name in _PACKAGES:
+        return import_module(f"gemel.{name}")
+    if name in _COMPAT:
+        return getattr(import_module("gemel.compat"), name)
+    from gemel.errors import NOT_NAMES, did_you_mean
+
+    hint = f" {NOT_NAMES[name]}" if name in NOT_NAMES else did_you_mean(name, __all__)
+    raise AttributeError(f"module 'gemel' has no attribute {name!r}{'.' if hint else ''}{hint}")
 
 
 def __dir__() -> list[str]:

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Unpack
+from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gemel.checkpoint.architecture import architecture_of, least, max_positions
-from gemel.checkpoint.cross import CrossCheckpoint, read_cross, write_cross
+from gemel.checkpoint.cross import Activation, CrossCheckpoint, read_cross, write_cross
 from gemel.checkpoint.fingerprint import weights_hash
 from gemel.checkpoint.sources import find_model, given_name
 from gemel.checkpoint.tokenizer import load_tokenizer
@@ -38,14 +38,14 @@ from gemel.encoder.weights import read_network
 from gemel.errors import InputError, ModelError
 from gemel.options import CrossKeywords, CrossOptions, EncodeOptions, EngineName, Precision, check_count
 from gemel.terminal import Progress
-from gemel.types import Vectors
+from gemel.types import FixedAttributes, ShownResult, Vectors
 
 BLOCK = 8192  # pairs tokenized at once
 _ADVICE = "Shorten them, or use on_long='truncate' to cut them without this line"
 
 
 @dataclass(frozen=True, eq=False)
-class Ranking:
+class Ranking(ShownResult):
     """Documents by their score for one query, best first; ties break on the lower position."""
 
     index: NDArray[np.int64]
@@ -55,6 +55,10 @@ class Ranking:
 
     def __len__(self) -> int:
         return len(self.index)
+
+    def _shown_rows(self) -> Iterable[Mapping[str, object]]:
+        for rank, (position, score) in enumerate(zip(self.index, self.score, strict=True)):
+            yield {"rank": rank + 1, "index": position, "score": score}
 
 
 def load_cross(
@@ -70,26 +74,36 @@ def load_cross(
 
     `precision` is the default of scoring. `offline`: nothing is downloaded.
     """
+    checkpoint = _read(model, revision=revision, offline=offline)
+    return CrossModel(checkpoint, precision=precision, engine=engine, device=device)
+
+
+def _read(model: str | Path, *, revision: str | None = None, offline: bool = False) -> CrossCheckpoint:
     folder = find_model(model, revision=revision, offline=offline)
-    name = given_name(model, folder)
-    return CrossModel(read_cross(folder, name=name), precision=precision, engine=engine, device=device)
+    return read_cross(folder, name=given_name(model, folder))
 
 
-class CrossModel:
+class CrossModel(FixedAttributes):
     """Scores pairs of texts. Safe to use from several threads.
 
     Batch invariance: a pair's score is the same bits alone, in any batch, in any order, with any number of threads.
+    A pickled model is the path of its folder, from which it is loaded again: pools of processes can be given one.
     """
+
+    _settable = frozenset({"checkpoint", "precision"})
 
     def __init__(
         self,
-        checkpoint: CrossCheckpoint,
+        checkpoint: CrossCheckpoint | str | Path,
         *,
         precision: Precision = "float32",
         engine: EngineName = "auto",
         device: str = "cpu",
     ) -> None:
+        if isinstance(checkpoint, str | Path):  # CrossModel("name") is load_cross("name")
+            checkpoint = _read(checkpoint)
         self.checkpoint = checkpoint
+        self._where = engine, device
         self.precision: Precision = EncodeOptions(precision=precision).precision or "float32"
         self._lanes = Lanes()
         own = engine != "torch" and architecture_of(checkpoint.encoder.config) is not None
@@ -161,7 +175,7 @@ class CrossModel:
             )
         logits = self.logits(left, right, options, **keywords)
         if self.checkpoint.activation == "sigmoid":
-            return _sigmoid(logits)
+            return sigmoid(logits)
         return softmax(logits)
 
     def relation(
@@ -245,7 +259,7 @@ class CrossModel:
         return self._head.logits(pooled)
 
     def _score(self, logits: Vectors) -> Vectors:
-        return logits[:, 0] if self.checkpoint.activation == "identity" else _sigmoid(logits[:, 0])
+        return logits[:, 0] if self.checkpoint.activation == "identity" else sigmoid(logits[:, 0])
 
     def _limit(self, options: CrossOptions) -> int | None:
         return least(options.max_length or self.max_length, self._positions)
@@ -257,11 +271,45 @@ class CrossModel:
                 f"score and {method} cannot work. Use probabilities(left, right)"
             )
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        checkpoint = self.checkpoint
+        kept = (
+            checkpoint.labels,
+            checkpoint.activation,
+            checkpoint.encoder.name,
+            checkpoint.encoder.max_length,
+        )
+        folder = str(checkpoint.encoder.folder.resolve())
+        return _reload, (folder, self.weights_hash, kept, self.precision, *self._where)
+
     def __repr__(self) -> str:
         labels = "one score" if len(self.labels) == 1 else f"labels={list(self.labels)}"
         return (
             f"CrossModel({self.name!r}, {labels}, max_length={self.max_length}, engine={self.engine_name!r})"
         )
+
+
+@lru_cache(maxsize=2)  # a pool sends the model with every task, and loads it once per process
+def _reload(
+    folder: str,
+    weights: str,
+    kept: tuple[tuple[str, ...], Activation, str, int | None],
+    precision: Precision,
+    engine: EngineName,
+    device: str,
+) -> CrossModel:
+    """The model that was pickled, from its folder."""
+    labels, activation, name, max_length = kept
+    checkpoint = _read(Path(folder))
+    encoder = replace(checkpoint.encoder, name=name, max_length=max_length)
+    checkpoint = replace(checkpoint, encoder=encoder, labels=labels, activation=activation)
+    model = CrossModel(checkpoint, precision=precision, engine=engine, device=device)
+    if model.weights_hash != weights:
+        raise ModelError(
+            f"the pickled model {name} differs from the one in {folder}: its files have changed. "
+            "Load it again, and pickle that one"
+        )
+    return model
 
 
 @dataclass(frozen=True, eq=False)
@@ -304,6 +352,7 @@ def _torch_parts(
     return _Parts(engines, CrossHead("cls", ()), opened.vocabulary, max_positions(checkpoint.encoder.config))
 
 
-def _sigmoid(x: Vectors) -> Vectors:
+def sigmoid(x: Vectors) -> Vectors:
+    """1 / (1 + exp(-x)), of any number."""
     small = np.exp(-np.abs(x))  # at most 1, so nothing overflows
     return np.asarray(np.where(x >= 0, np.float32(1), small) / (np.float32(1) + small), dtype=np.float32)

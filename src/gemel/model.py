@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import islice
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Literal, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -31,10 +31,10 @@ from gemel.encoder.tokenizer import (
     check_texts,
     warn_of_long,
 )
-from gemel.errors import InputError
+from gemel.errors import InputError, ModelError
 from gemel.options import EncodeKeywords, EncodeOptions, EngineName, Precision
 from gemel.terminal import Progress
-from gemel.types import AnyVectors, EncodeReport, TokenEmbeddings, Vectors
+from gemel.types import AnyVectors, EncodeReport, FixedAttributes, TokenEmbeddings, Vectors
 
 if TYPE_CHECKING:
     from gemel.checkpoint.fingerprint import Fingerprint
@@ -58,11 +58,7 @@ def load(
     `pooling` replaces the checkpoint's own: a name, or several to be joined. `precision` is the default of `encode`.
     `offline`: nothing is downloaded.
     """
-    from gemel.checkpoint.sources import find_model, given_name
-
-    folder = find_model(model, revision=revision, offline=offline)
-    name = given_name(model, folder)
-    checkpoint = read_checkpoint(folder, name=name)
+    checkpoint = _read(model, revision=revision, offline=offline)
     if pooling is not None:
         modes = (pooling,) if isinstance(pooling, str) else tuple(pooling)
         # A classification head was trained on the vectors of the checkpoint's own pooling.
@@ -71,24 +67,37 @@ def load(
     return Model(checkpoint, precision=precision, engine=engine, device=device)
 
 
-class Model:
+def _read(model: str | Path, *, revision: str | None = None, offline: bool = False) -> Checkpoint:
+    from gemel.checkpoint.sources import find_model, given_name
+
+    folder = find_model(model, revision=revision, offline=offline)
+    return read_checkpoint(folder, name=given_name(model, folder))
+
+
+class Model(FixedAttributes):
     """Turns texts into vectors. Safe to use from several threads.
 
     Batch invariance: a text's vector is the same bits alone, in any batch, in any order, with any number of threads.
+    A pickled model is the path of its folder, from which it is loaded again: pools of processes can be given one.
     """
+
+    _settable = frozenset({"checkpoint", "precision", "width"})
 
     def __init__(
         self,
-        checkpoint: Checkpoint,
+        checkpoint: Checkpoint | str | Path,
         *,
         precision: Precision = "float32",
         engine: EngineName = "auto",
         device: str = "cpu",
     ) -> None:
+        if isinstance(checkpoint, str | Path):  # Model("name") is load("name")
+            checkpoint = _read(checkpoint)
         for mode in checkpoint.pooling.modes:
             POOLINGS[mode]  # an unknown name is refused here, not at the first text
         self.checkpoint = checkpoint
         self.precision: Precision = EncodeOptions(precision=precision).precision or "float32"
+        self._where = engine, device
         self._engines = EnginePool(checkpoint, engine=engine, device=device)
         self._lanes = Lanes()
         self._preparer = TextPreparer(checkpoint)
@@ -173,6 +182,14 @@ class Model:
         `keywords` are fields of EncodeOptions: `encode(texts, prompt_name="query", dim=128)`.
         """
         return self.encode_report(texts, options, **keywords).vectors
+
+    async def aencode(
+        self, texts: Sequence[str], options: EncodeOptions | None = None, **keywords: Unpack[EncodeKeywords]
+    ) -> AnyVectors:
+        """`encode` in a thread, so that an event loop goes on; a task that is canceled stops to wait for it."""
+        from asyncio import to_thread
+
+        return await to_thread(self.encode, texts, EncodeOptions.of(options, keywords))
 
     def encode_query(
         self, texts: Sequence[str], options: EncodeOptions | None = None, **keywords: Unpack[EncodeKeywords]
@@ -417,10 +434,48 @@ class Model:
             raise InputError(f"dim must be at most {self.dim}, the model's own, got {options.dim}")
         return options.dim or self.dim
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        kept = tuple((name, getattr(self.checkpoint, name)) for name in _KEPT)
+        prompts = tuple(self.checkpoint.prompts.items())
+        folder = str(self.checkpoint.folder.resolve())
+        return _reload, (folder, self.weights_hash, kept, prompts, self.precision, *self._where)
+
     def __repr__(self) -> str:
         return (
             f"Model({self.name!r}, dim={self.dim}, max_length={self.max_length}, engine={self.engine_name!r})"
         )
+
+
+_KEPT = ("name", "pooling", "max_length", "normalize", "default_prompt_name", "similarity")
+"""Fields of a checkpoint that a program may have replaced, and that a pickled model keeps."""
+
+
+@lru_cache(maxsize=2)  # a pool sends the model with every task, and loads it once per process
+def _reload(
+    folder: str,
+    weights: str,
+    kept: tuple[tuple[str, Any], ...],
+    prompts: tuple[tuple[str, str], ...],
+    precision: Precision,
+    engine: EngineName,
+    device: str,
+) -> Model:
+    """The model that was pickled, from its folder."""
+    checkpoint = _read(Path(folder))
+    if checkpoint.pooling.modes != dict(kept)["pooling"].modes:
+        checkpoint = replace(checkpoint, relation=None)  # as in `load`
+    model = Model(
+        replace(checkpoint, prompts=dict(prompts), **dict(kept)),
+        precision=precision,
+        engine=engine,
+        device=device,
+    )
+    if model.weights_hash != weights:
+        raise ModelError(
+            f"the pickled model {model.name} differs from the one in {folder}: its files or layers have changed. "
+            "Save it with model.save(folder), load it from there, and pickle that one"
+        )
+    return model
 
 
 @dataclass(frozen=True)
@@ -429,6 +484,12 @@ class ConfiguredModel:
 
     model: Model
     options: EncodeOptions
+
+    def __repr__(self) -> str:
+        default = EncodeOptions()
+        names = [name for name in vars(default) if getattr(self.options, name) != getattr(default, name)]
+        options = "".join(f", {name}={getattr(self.options, name)!r}" for name in names)
+        return f"ConfiguredModel({self.name!r}{options})"
 
     @property
     def name(self) -> str:
@@ -450,6 +511,9 @@ class ConfiguredModel:
 
     def encode(self, texts: Sequence[str]) -> AnyVectors:
         return self.model.encode(texts, self.options)
+
+    async def aencode(self, texts: Sequence[str]) -> AnyVectors:
+        return await self.model.aencode(texts, self.options)
 
     def encode_query(self, texts: Sequence[str]) -> AnyVectors:
         return self.model.encode_query(texts, self.options)

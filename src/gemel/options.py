@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, ClassVar, Literal, Protocol, TypedDict, TypeVar, get_args
 
-from gemel.errors import InputError
+from gemel.errors import InputError, keyword_hint
 
 Precision = Literal["float32", "int8"]
 
@@ -159,5 +159,6 @@ def with_keywords(options: Options, keywords: Mapping[str, Any], what: str) -> O
     names = [field.name for field in fields(options)]
     for name in keywords:
         if name not in names:
-            raise InputError(f"unknown option {name!r} of {what}. Known: {', '.join(names)}")
+            hint = keyword_hint(name, names)
+            raise InputError(f"unknown option {name!r} of {what}.{hint} Known: {', '.join(names)}")
     return replace(options, **keywords)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import sys
+import traceback
 import types
 import zipfile
 from pathlib import Path
@@ -413,6 +414,19 @@ def test_errors_of_the_hub_are_one_line(monkeypatch, kind, reason):
     with pytest.raises(ModelError, match=reason) as caught:
         sources.find_model("org/name")
     assert "\n" not in str(caught.value)
+    # A traceback shows the causes of an error that nobody knows; those of a wrong name would be dozens of lines.
+    known = kind != "SomethingElse"
+    assert (caught.value.__cause__ is None) == known
+    assert caught.value.__suppress_context__
+
+
+def test_a_wrong_name_is_one_error_without_a_chain(monkeypatch):
+    fake_hub(monkeypatch, type("RepositoryNotFoundError", (Exception,), {})("404"))
+    monkeypatch.setattr(sources, "hub_installed", lambda: True)
+    with pytest.raises(ModelError, match="Did you mean 'all-MiniLM-L6-v2'") as caught:
+        sources.find_model("all-MiniLM-L6-v3")
+    shown = "".join(traceback.format_exception(caught.value))
+    assert shown.count("Traceback") == 1
 
 
 def test_the_real_client_fails_immediately_when_offline(tmp_path, monkeypatch):

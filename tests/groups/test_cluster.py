@@ -444,3 +444,21 @@ def test_the_last_bits_of_vectors_decide_no_tie():
         result = gemel.cluster(np.nextafter(rows, np.float32(shift)), min_score=0.9, min_size=2)
         np.testing.assert_array_equal(result.labels, expected.labels)
         assert [each.center for each in result.items] == [each.center for each in expected.items]
+
+
+class WordEncoder:
+    """One dimension per first word."""
+
+    dim = 2
+
+    def encode(self, texts):
+        return np.array([[text.startswith("cat"), text.startswith("dog")] for text in texts], np.float32)
+
+
+def test_texts_are_clustered_if_there_is_a_model():
+    texts = ["cat one", "dog one", "cat two", "dog two", "dog three"]
+    clusters = gemel.cluster(texts, model=WordEncoder())
+    assert clusters.labels.tolist() == [1, 0, 1, 0, 0]
+    assert clusters.items[0].text in texts
+    with pytest.raises(gemel.InputError, match="Encode them first"):
+        gemel.cluster(texts)

@@ -277,8 +277,8 @@ def test_arguments_at_their_defaults_are_accepted(folder):
 @pytest.mark.parametrize(
     ("name", "way"),
     [
-        ("fit", r"gemel\.train"),
-        ("evaluate", r"gemel\.evaluate"),
+        ("train", r"gemel\.train"),
+        ("push_to_hub", "huggingface_hub"),
         ("tokenize", "pieces"),
         ("nonsense", "has no"),
     ],

@@ -486,3 +486,73 @@ def test_the_snli_subset_is_read_as_its_table_says():
     result = open_examples(SHARED / "nli" / "snli-dev.tsv.gz", CLASS, skip_bad=True)
     assert result.classes == ("entailment", "neutral", "contradiction")
     assert np.bincount(result.labels).min() > 3000
+
+
+# Rows by position, and tables
+
+
+@pytest.mark.parametrize(
+    ("rows", "needs", "roles"),
+    [
+        ([("a", "b"), ("c", "d")], RANKING, ("anchor", "positive")),
+        ([["a", "b", "n", "m"]], RANKING, ("anchor", "positive", "negative", "negative")),
+        ((("a", "b", "c"),), TRIPLET, ("anchor", "positive", "negative")),
+        ([("a", "b", "yes"), ("a", "c", "no")], CLASS, ("left", "right")),
+        ([("a", "b", 0.2), ("a", "c", 0.4)], SCORE, ("left", "right")),
+        ([("a",), ("b",)], TEXT, ("text",)),
+    ],
+)
+def test_tuples_have_the_roles_of_the_objective(rows, needs, roles):
+    [examples] = open_all(rows, needs)
+    assert examples.roles == roles
+    assert len(examples) == len(rows)
+    assert (examples.labels is None) == (needs.label is None)
+
+
+def test_tuples_with_a_number_are_labeled_pairs_for_ranking():
+    [examples] = open_all([("a", "b", 1), ("a", "c", 0), ("d", "e", 0.0)], RANKING)
+    assert examples.roles == ("anchor", "positive", "negative")
+
+
+@pytest.mark.parametrize(
+    ("rows", "needs", "message"),
+    [
+        ([("a", "b")], TRIPLET, "a row has 2 values, but the objective needs 3: anchor, positive, negative"),
+        ([("a", "b"), ("c",)], RANKING, "data:row 1: 1 values, but the first row has 2"),
+        ([("a", "b"), None], RANKING, "data:row 1: null, but the first row has 2"),
+        ([], RANKING, "no rows"),
+    ],
+)
+def test_tuples_of_another_form_are_explained(rows, needs, message):
+    with pytest.raises(InputError, match=message):
+        open_all(rows, needs)
+
+
+def test_a_data_frame_is_a_table():
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(
+        {"id": [7, 8], "sentence1": ["a", "b"], "sentence2": ["b", "c"], "score": [1, 5]}
+    )
+    [examples] = open_all(frame, SCORE)
+    assert examples.roles == ("left", "right")
+    assert examples.labels.tolist() == [0, 1]
+    [same] = open_all(pytest.importorskip("pyarrow").Table.from_pandas(frame), SCORE)
+    assert same.labels.tolist() == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("columns", "texts"),
+    [
+        (["id", "text", "vector"], ["text"]),
+        (["no", "text", "vector"], ["text"]),
+        (["id", "en", "de", "vector"], ["en", "de"]),
+        (["en", "id", "vector"], ["en", "id"]),
+        (["text", "de", "vector"], ["text", "de"]),
+    ],
+)
+def test_the_number_of_a_row_is_no_language(columns, texts):
+    values = {name: [[1.0, 2.0]] if name == "vector" else [f"{name} text"] for name in columns}
+    [examples] = open_all(values, VECTOR)
+    assert [examples.texts.pick(column)[0] for column in examples.cells.T] == [
+        f"{name} text" for name in texts
+    ]

@@ -243,3 +243,37 @@ def test_a_large_search_keeps_to_its_memory():
     assert np.array_equal(little.index, much.index)
     assert np.array_equal(little.score, much.score)
     assert peak < 8_000_000  # the answer is 2.9 MB; all queries at once take 24
+
+
+class Lengths:
+    """An encoder of two numbers, with a side for queries."""
+
+    dim = 2
+
+    def encode(self, texts):
+        return np.array([[len(text), 1.0] for text in texts], np.float32)
+
+    encode_document = encode
+
+    def encode_query(self, texts):
+        return self.encode(texts) * 2
+
+
+@pytest.mark.parametrize("queries", ["music", ["music"], np.array(["music"])])
+def test_texts_are_encoded_if_there_is_a_model(queries):
+    corpus = ["a", "music", "a very long text"]
+    hits = search(queries, corpus, k=1, model=Lengths(), metric="cosine")
+    assert hits.index.tolist() == [[1]]
+    same = search(Lengths().encode(["music"]), corpus, k=1, model=Lengths())
+    assert same.index.tolist() == [[1]]
+
+
+@pytest.mark.parametrize("call", [lambda: search("music", ["a"]), lambda: search(np.eye(2), ["a"])])
+def test_texts_without_a_model_say_encode_first(call):
+    with pytest.raises(InputError, match=r"must be numbers, got texts\. Encode them first: model\.encode"):
+        call()
+
+
+def test_the_name_of_a_model_is_not_a_model():
+    with pytest.raises(InputError, match=r"got str\. Use gemel\.load\(name\)"):
+        search("music", ["a"], model="all-MiniLM-L6-v2")

@@ -12,6 +12,7 @@ from gemel.checkpoint.architecture import key_set
 from gemel.checkpoint.folder import Checkpoint
 from gemel.checkpoint.tokenizer import open_tokenizer
 from gemel.errors import ModelError
+from gemel.types import ShownResult
 
 # Settings of config.json that change the numbers that come out; names and versions in it do not.
 _ARITHMETIC = key_set(
@@ -24,7 +25,7 @@ _ARITHMETIC = key_set(
 
 
 @dataclass(frozen=True)
-class Fingerprint:
+class Fingerprint(ShownResult):
     """Equal fingerprints: equal vectors for equal texts, except for last bits where engines or processors differ."""
 
     weights: str

@@ -158,7 +158,8 @@ def _from_hub(name: str, *, revision: str | None, offline: bool) -> Path:
     try:
         return fetch_from_hub(f"{_DEFAULT_ORGANIZATION}/{name}", revision=revision, offline=offline)
     except ModelError as error:
-        raise ModelError(f"{_unknown(name)} The Hub was tried too: {error}") from error
+        # The causes of a wrong name are dozens of lines of the Hub's client; an unknown failure keeps its cause.
+        raise ModelError(f"{_unknown(name)} The Hub was tried too: {error}") from error.__cause__
 
 
 def _unknown(name: str) -> str:
@@ -248,8 +249,8 @@ def fetch_from_hub(name: str, *, revision: str | None = None, offline: bool = Fa
     disable_usage_reports("huggingface_hub")
     try:
         import huggingface_hub
-    except ImportError as error:
-        raise MissingExtra(f"the model {name!r} of the Hugging Face Hub", "huggingface_hub", "hub") from error
+    except ImportError:
+        raise MissingExtra(f"the model {name!r} of the Hugging Face Hub", "huggingface_hub", "hub") from None
     wanted = name if revision is None else f"{name}@{revision}"
     try:
         path = huggingface_hub.snapshot_download(
@@ -261,7 +262,11 @@ def fetch_from_hub(name: str, *, revision: str | None = None, offline: bool = Fa
         )
     # Its errors have no common base class, and some come from its HTTP client.
     except Exception as error:
-        raise ModelError(_reason(error, wanted, offline)) from error
+        reason = _reason(error, wanted, offline)
+        if reason is not None:
+            raise ModelError(reason) from None
+        first = next(iter(str(error).splitlines()), "") or type(error).__name__
+        raise ModelError(f"cannot fetch {wanted!r} from the Hugging Face Hub: {first}") from error
     folder = Path(path)
     if not any(folder.rglob("*.safetensors")):
         raise ModelError(
@@ -271,8 +276,8 @@ def fetch_from_hub(name: str, *, revision: str | None = None, offline: bool = Fa
     return folder
 
 
-def _reason(error: Exception, wanted: str, offline: bool) -> str:
-    """One line for each kind of error of the Hub's client, by the name of its class."""
+def _reason(error: Exception, wanted: str, offline: bool) -> str | None:
+    """One line for each kind of error of the Hub's client, by the name of its class; None: another kind."""
     kinds = {kind.__name__ for kind in type(error).__mro__}
     where = "on the Hugging Face Hub"
     if "GatedRepoError" in kinds:
@@ -287,5 +292,4 @@ def _reason(error: Exception, wanted: str, offline: bool) -> str:
                 f"{wanted!r} was not fetched before, and this is offline mode. Fetch it once with a network"
             )
         return f"{wanted!r} was not fetched before, and the Hub cannot be reached. Check the network"
-    first = next(iter(str(error).splitlines()), "") or type(error).__name__
-    return f"cannot fetch {wanted!r} from the Hugging Face Hub: {first}"
+    return None

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NoReturn, Self, cast
+from typing import TYPE_CHECKING, Any, NoReturn, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gemel.checkpoint.write import write_checkpoint
-from gemel.compat.util import as_rows, is_one, like, quantize_embeddings, to_tensor
-from gemel.errors import InputError
+from gemel.compat.util import as_rows, is_one, quantize_embeddings, score_table, to_tensor
+from gemel.errors import NOT_MEMBERS, InputError
 from gemel.model import Model, load
 from gemel.options import EncodeOptions, EngineName
 from gemel.vectors.similarity import METRICS, normalize, row_scores, scores
+
+if TYPE_CHECKING:
+    from gemel.compat.losses import Loss
 
 _ENGINES: dict[str, EngineName] = {"torch": "auto", "onnx": "onnxruntime"}
 
@@ -137,7 +140,7 @@ class SentenceTransformer:
 
     def similarity(self, embeddings1: Any, embeddings2: Any) -> Any:  # noqa: ANN401 - arrays or tensors
         """(n, m) scores by `similarity_fn_name`. Arrays give an array, tensors a tensor."""
-        return like(
+        return score_table(
             scores(as_rows(embeddings1), as_rows(embeddings2), self.similarity_fn_name),
             embeddings1,
             embeddings2,
@@ -146,7 +149,7 @@ class SentenceTransformer:
     def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> Any:  # noqa: ANN401 - as above
         """(n,) scores of row i with row i; a number for two single vectors."""
         rows = row_scores(as_rows(embeddings1), as_rows(embeddings2), self.similarity_fn_name)
-        result = like(rows, embeddings1, embeddings2)
+        result = score_table(rows, embeddings1, embeddings2)
         return result[0] if is_one(embeddings1) and is_one(embeddings2) else result
 
     def get_sentence_embedding_dimension(self) -> int:
@@ -168,6 +171,38 @@ class SentenceTransformer:
             self.truncate_dim = before
 
     truncate_sentence_embeddings = truncate_embeddings
+
+    def fit(
+        self,
+        train_objectives: Sequence[tuple[Any, Loss]],
+        evaluator: Callable[..., Any] | None = None,
+        epochs: int = 1,
+        *,
+        warmup_steps: int | None = None,
+        optimizer_params: Mapping[str, float] | None = None,
+        weight_decay: float = 0.01,
+        output_path: str | Path | None = None,
+        show_progress_bar: bool = True,
+        **others: Any,
+    ) -> None:
+        """Train by `gemel.train` on InputExamples with a loss of `gemel.compat.losses`; the model is then the new one.
+
+        A data loader is used for its data set and batch size; batches are drawn by gemel. `warmup_steps` None: a tenth
+        of the steps. The evaluator is called once, at the end. `output_path` must be a new folder.
+        """
+        from gemel.compat.losses import fit
+
+        refuse(others, {**FITTING, **MEMBERS})
+        rate = (optimizer_params or {}).get("lr", 2e-5)
+        request: dict[str, Any] = {"epochs": epochs, "learning_rate": rate, "weight_decay": weight_decay}
+        request |= {"progress": show_progress_bar, "max_length": self.max_seq_length}
+        self.model = fit(self.model, train_objectives, output_path, warmup_steps, request)
+        if evaluator is not None:
+            evaluator(self, output_path=None if output_path is None else str(output_path))
+
+    def evaluate(self, evaluator: Callable[..., Any], output_path: str | None = None) -> Any:  # noqa: ANN401 - as given
+        """What an evaluator of `gemel.compat.evaluation`, or any function of a model, gives for this one."""
+        return evaluator(self, output_path)
 
     def save(self, path: str | Path, **others: Any) -> None:
         """Write a folder that gemel and sentence-transformers load, prompts and max_seq_length with it.
@@ -260,6 +295,22 @@ class SentenceTransformer:
             )
 
 
+FITTING = {
+    "scheduler": "gemel.train(..., schedule='cosine')",
+    "steps_per_epoch": "gemel.train(..., max_steps=...)",
+    "evaluation_steps": "gemel.train(..., eval_data=..., eval_steps=...) evaluates during training",
+    "save_best_model": "gemel.train(..., eval_data=...) saves the best model",
+    "max_grad_norm": "gemel.train(..., clip=...)",
+    "use_amp": "gemel.train(..., mixed_precision='bf16')",
+    "callback": "gemel.train(..., tracker=...) writes to a tracker",
+    "optimizer_class": "The optimizer is AdamW",
+    **dict.fromkeys(
+        ("checkpoint_path", "checkpoint_save_steps", "checkpoint_save_total_limit"),
+        "gemel.train(..., checkpoint_steps=..., keep_checkpoints=...); resume=True resumes",
+    ),
+}
+"""Unsupported arguments of `fit`, with what to use instead."""
+
 LOADING = {
     "modules": "gemel reads finished checkpoints. A new one comes from gemel.train(bert, data, pooling=...)",
     "trust_remote_code": "gemel runs no code of a checkpoint. Leave it out",
@@ -275,36 +326,7 @@ LOADING = {
 }
 """Unsupported arguments of the class, with what to use instead."""
 
-MEMBERS = {
-    **dict.fromkeys(
-        ("pool", "chunk_size", "start_multi_process_pool", "stop_multi_process_pool", "encode_multi_process"),
-        "One process uses all cores: gemel.load(name).encode(texts, threads=...)",
-    ),
-    **dict.fromkeys(
-        ("fit", "train", "old_fit", "gradient_checkpointing_enable", "add_adapter"),
-        "Train with gemel.train(model, data, objective=..., out=...): docs/reference/training.md",
-    ),
-    "evaluate": "Score a model with gemel.evaluate(model, task=..., data=...): docs/reference/evaluation.md",
-    **dict.fromkeys(
-        ("push_to_hub", "save_to_hub"),
-        "Write a folder with save(path) and upload that with the package huggingface_hub",
-    ),
-    **dict.fromkeys(
-        ("tokenize", "preprocess", "tokenizer", "processor"),
-        "Tokens of a text: gemel.load(name).tokenizer.pieces(text); their number: encode_report(texts).tokens",
-    ),
-    **dict.fromkeys(
-        ("forward", "transformers_model", "modules", "parameters", "state_dict"),
-        "There is no torch module. Hidden states: gemel.load(name).tokens(texts)",
-    ),
-    **dict.fromkeys(
-        ("half", "bfloat16"),
-        "Smaller numbers: gemel.load(name, precision='int8'), or encode(texts, output='float16')",
-    ),
-    "quantize": "Smaller numbers: gemel.load(name, precision='int8')",
-    "compile": "The native engine is compiled. Leave it out",
-    "cuda": "Load for a device: SentenceTransformer(name, device='cuda')",
-}
+MEMBERS = {**NOT_MEMBERS, "tokenizer": NOT_MEMBERS["tokenize"]}
 """Unsupported members of the class and arguments of its methods, with what to use instead."""
 
 

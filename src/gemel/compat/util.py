@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,22 +46,22 @@ _PRECISIONS = ("float32", "int8", "uint8", "binary", "ubinary")
 
 def cos_sim(a: Any, b: Any) -> Any:  # noqa: ANN401 - arrays, tensors, or lists of them
     """(n, m) cosines: an array, or a tensor for tensors."""
-    return like(scores(as_rows(a), as_rows(b), "cosine"), a, b)
+    return score_table(scores(as_rows(a), as_rows(b), "cosine"), a, b)
 
 
 def dot_score(a: Any, b: Any) -> Any:  # noqa: ANN401 - as above
     """(n, m) dot products."""
-    return like(scores(as_rows(a), as_rows(b), "dot"), a, b)
+    return score_table(scores(as_rows(a), as_rows(b), "dot"), a, b)
 
 
 def euclidean_sim(a: Any, b: Any) -> Any:  # noqa: ANN401 - as above
     """(n, m) negative distances."""
-    return like(scores(as_rows(a), as_rows(b), "euclidean"), a, b)
+    return score_table(scores(as_rows(a), as_rows(b), "euclidean"), a, b)
 
 
 def manhattan_sim(a: Any, b: Any) -> Any:  # noqa: ANN401 - as above
     """(n, m) negative sums of absolute differences."""
-    return like(scores(as_rows(a), as_rows(b), "manhattan"), a, b)
+    return score_table(scores(as_rows(a), as_rows(b), "manhattan"), a, b)
 
 
 def pairwise_cos_sim(a: Any, b: Any) -> Any:  # noqa: ANN401 - as above
@@ -250,7 +250,7 @@ def _steps(rows: Any, ranges: Any, calibration: Any) -> tuple[Any, Any]:  # noqa
 
 
 def _pairwise(a: Any, b: Any, metric: str) -> Any:  # noqa: ANN401 - as above
-    result = like(row_scores(as_rows(a), as_rows(b), metric), a, b)
+    result = score_table(row_scores(as_rows(a), as_rows(b), metric), a, b)
     return result[0] if is_one(a) and is_one(b) else result
 
 
@@ -290,6 +290,51 @@ def like(result: NDArray[Any], *given: object) -> Any:  # noqa: ANN401 - an arra
     """The result as a tensor on the device of the first argument that is one, else as it is."""
     first = next((tensor for tensor in map(_first_tensor, given) if tensor is not None), None)
     return result if first is None else to_tensor(result).to(first.device)
+
+
+class ScoreArray(np.ndarray):
+    """An array of scores that can be used as a tensor of sentence-transformers is, without torch until then.
+
+    `float()` of a table with one score is that score, functions of torch take it (`torch.topk(scores[0], k)`), and
+    `cpu`, `detach`, `numpy`, `tolist`, `item` and `topk` exist.
+    """
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def cpu(self) -> Self:
+        return self
+
+    def detach(self) -> Self:
+        return self
+
+    def numpy(self) -> NDArray[Any]:
+        return self.view(np.ndarray)
+
+    def topk(self, k: int, **named: Any) -> Any:  # noqa: ANN401 - values and indices, as tensors
+        return to_tensor(self.numpy()).topk(k, **named)
+
+    @classmethod
+    def __torch_function__(
+        cls,
+        function: Callable[..., Any],
+        types: object,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:  # noqa: ANN401 - whatever the function of torch gives
+        named = {name: _tensors(value) for name, value in (kwargs or {}).items()}
+        return function(*map(_tensors, args), **named)
+
+
+def _tensors(value: Any) -> Any:  # noqa: ANN401 - an argument of torch
+    if isinstance(value, list | tuple):
+        return type(value)(map(_tensors, value))
+    return to_tensor(value.numpy()) if isinstance(value, ScoreArray) else value
+
+
+def score_table(scores: NDArray[Any], *given: object) -> Any:  # noqa: ANN401 - an array or a tensor
+    """Scores as a tensor for tensors, else as an array that torch takes."""
+    return like(scores.view(ScoreArray), *given)
 
 
 def to_tensor(array: NDArray[Any]) -> torch.Tensor:

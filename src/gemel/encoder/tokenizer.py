@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -169,6 +169,7 @@ def check_texts(texts: object, name: str = "texts") -> list[str]:
     """The texts as a list, or an error with the first position that cannot be encoded; `name` is that of the list."""
     if isinstance(texts, str | bytes):
         raise InputError("encode takes a list of texts, got one string. Write encode([text])[0]")
+    _check_no_table(texts)
     try:
         checked: list[str] = list(texts)  # type: ignore[call-overload]
     except TypeError:
@@ -179,6 +180,22 @@ def check_texts(texts: object, name: str = "texts") -> list[str]:
         if not text.isascii():
             _check_characters(f"{name}[{position}]", text)
     return checked
+
+
+def _check_no_table(texts: object) -> None:
+    """Refuse a table or a dict: iterating over it gives the names of its columns or its keys, not the texts."""
+    columns = getattr(texts, "columns", None) if hasattr(texts, "shape") else None
+    if isinstance(texts, Mapping):
+        raise InputError(
+            "encode takes a list of texts, got a dict, of which only the keys would be encoded. "
+            "Write encode(list(texts.values()))"
+        )
+    if columns is not None:
+        names = [str(column) for column in columns]
+        raise InputError(
+            f"encode takes a list of texts, got a {type(texts).__name__} with the columns {', '.join(names)}. "
+            f"Give one column: encode(df[{(names or ['text'])[0]!r}].tolist())"
+        )
 
 
 def _check_characters(name: str, text: str) -> None:

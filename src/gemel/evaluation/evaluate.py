@@ -29,9 +29,9 @@ _WITHOUT_EFFECT = ("threads", "memory", "progress")  # options that do not chang
 
 def evaluate(
     model: Encoder | str | Path,
-    *,
     task: str,
     data: str | Path,
+    *,
     metric: str | None = None,
     rounds: int | None = None,
     seed: int | None = None,

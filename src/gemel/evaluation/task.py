@@ -19,7 +19,7 @@ from gemel.errors import InputError
 from gemel.evaluation.data import fingerprint
 from gemel.evaluation.statistics import MeanSample, Sample, interval
 from gemel.registry import Registry
-from gemel.types import AnyVectors, Encoder
+from gemel.types import AnyVectors, Encoder, ShownResult
 from gemel.vectors.search import Hits, search
 from gemel.vectors.similarity import METRICS, row_scores
 
@@ -54,7 +54,7 @@ POINTS = 100
 
 
 @dataclass(frozen=True)
-class Score:
+class Score(ShownResult):
     """One number; a share is in points (82.03). `low` and `high` are the ends of its 95 % bootstrap interval."""
 
     value: float | None
@@ -69,7 +69,7 @@ class Score:
 
 
 @dataclass(frozen=True)
-class Scores:
+class Scores(ShownResult):
     """The result of one task on one data set by one model, or of a data set that consists of such parts."""
 
     task: str
@@ -104,6 +104,16 @@ class Scores:
             "protocol": dict(self.protocol),
             "parts": [part.to_json() for part in self.parts],
         }
+
+    def _shown_rows(self) -> Iterable[Mapping[str, object]]:
+        for name, score in self.values.items():
+            yield {
+                "number": name,
+                "value": score.value,
+                "low": score.low,
+                "high": score.high,
+                "note": score.note,
+            }
 
 
 def _round(value: float | None) -> float | None:

@@ -10,16 +10,16 @@ import json
 import uuid
 import zipfile
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from tokenize import TokenError  # of a header, which numpy parses as Python
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Never, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from gemel.errors import InputError, MissingExtra, WorkError
+from gemel.errors import InputError, MissingExtra, WorkError, refuse_keywords
 from gemel.files.atomic import atomic_file, write_atomic
 from gemel.groups.grouping import (
     METHODS,
@@ -36,8 +36,8 @@ from gemel.groups.grouping import (
     silhouette,
 )
 from gemel.groups.methods.communities import DEFAULT_MIN_SCORE
-from gemel.types import Vectors
-from gemel.vectors.similarity import check_same_dim, checked, normalize
+from gemel.types import Encoder, ShownResult, Vectors
+from gemel.vectors.similarity import check_same_dim, checked, is_texts, normalize, vectors_or_encoded
 
 if TYPE_CHECKING:
     import pandas
@@ -46,7 +46,7 @@ __all__ = ["METHODS", "Cluster", "Clusters", "cluster"]
 
 
 def cluster(  # noqa: PLR0913 - one question, and how to work on it
-    vectors: ArrayLike,
+    vectors: ArrayLike | Sequence[str],
     *,
     method: str | None = None,
     min_score: float | None = None,
@@ -59,6 +59,8 @@ def cluster(  # noqa: PLR0913 - one question, and how to work on it
     memory: int | str = "1GB",
     threads: int | None = None,
     progress: bool = False,
+    model: Encoder | None = None,
+    **others: Never,
 ) -> Clusters:
     """Clusters of (n, dim) vectors by cosine. The order of the rows changes no cluster, no id and no figure.
 
@@ -71,10 +73,14 @@ def cluster(  # noqa: PLR0913 - one question, and how to work on it
     earlier: clusters to add these rows to, with their method and settings. Their labels come first and do not change;
     rows that fit no cluster make new clusters with new ids.
     memory: an InputError is raised for work that would need more.
+    model: with it, texts can be given instead of vectors; they are encoded, and are the `texts` too.
 
     A row of zeros has no direction and is in no cluster.
     """
-    rows = checked(vectors, "vectors")
+    refuse_keywords("cluster", _ARGUMENTS, others)
+    if model is not None and texts is None and is_texts(vectors):
+        texts = cast("Sequence[str]", vectors)
+    rows = checked(vectors_or_encoded(vectors, model), "vectors")
     checked_texts = _checked_texts(texts, len(rows))
     if earlier is not None:
         given = [name for name, value in (("method", method), ("min_score", min_score), ("k", k)) if value]
@@ -94,6 +100,11 @@ def cluster(  # noqa: PLR0913 - one question, and how to work on it
     settings = {name: getattr(request, name) for name in _SETTINGS if getattr(request, name) is not None}
     return _clusters(rows, points, grouping, checked_texts, vocabulary, request.method, settings)
 
+
+_ARGUMENTS = (
+    *("vectors", "method", "min_score", "k", "min_size", "seed", "texts", "earlier", "memory", "threads"),
+    *("progress", "model"),
+)
 
 _SETTINGS = ("min_score", "k", "min_size", "seed")
 """Arguments of `cluster` that the result depends on, besides the method."""
@@ -139,7 +150,7 @@ _NAME_WORDS = 3  # keywords in a name
 
 
 @dataclass(frozen=True)
-class Cluster:
+class Cluster(ShownResult):
     """One cluster. Similarities are cosines."""
 
     id: int
@@ -186,7 +197,7 @@ class Anchors:
 
 
 @dataclass(frozen=True, eq=False)
-class Clusters:
+class Clusters(ShownResult):
     """Clusters, and the cluster of each text."""
 
     method: str
@@ -211,6 +222,10 @@ class Clusters:
     def unassigned(self) -> int:
         """Texts in no cluster."""
         return int((self.labels < 0).sum())
+
+    def _shown_rows(self) -> Iterable[Mapping[str, object]]:
+        for item in self.items:
+            yield {"id": item.id, "size": item.size, "name": item.name, "inside": item.inside}
 
     def assign(self, vectors: ArrayLike) -> Labels:
         """(n,) the cluster that each new text belongs to, -1 for none. The clusters do not change.

@@ -8,7 +8,7 @@ that contradict each other are no duplicates.
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
@@ -20,7 +20,7 @@ from gemel.errors import InputError, MissingExtra
 from gemel.groups.neighbors import neighbors_of, pairs_above
 from gemel.model import Model
 from gemel.options import EncodeOptions
-from gemel.types import AnyVectors, Encoder, Vectors
+from gemel.types import AnyVectors, Encoder, ShownResult, Vectors
 from gemel.vectors.pair_scan import Pairs
 from gemel.vectors.similarity import checked, normalize
 
@@ -182,7 +182,7 @@ def _result(
 
 
 @dataclass(frozen=True)
-class SparedPair:
+class SparedPair(ShownResult):
     """Two texts that are near, but contradict each other, so neither is a duplicate of the other."""
 
     left: int
@@ -193,7 +193,7 @@ class SparedPair:
 
 
 @dataclass(frozen=True)
-class DuplicateGroup:
+class DuplicateGroup(ShownResult):
     """A kept text and those removed for it, by position."""
 
     kept: int
@@ -201,7 +201,7 @@ class DuplicateGroup:
 
 
 @dataclass(frozen=True, eq=False)
-class DedupeResult:
+class DedupeResult(ShownResult):
     """Positions of n texts."""
 
     texts: int
@@ -231,6 +231,11 @@ class DedupeResult:
             DuplicateGroup(int(one), tuple(part.tolist())) for one, part in zip(kept, parts, strict=True)
         ]
         return sorted(groups, key=lambda group: (-len(group.removed), group.kept))
+
+    def _shown_rows(self) -> Iterable[Mapping[str, object]]:
+        rows = zip(self.removed, self.duplicate_of, self.score, self.exact, strict=True)
+        for removed, kept, score, exact in rows:
+            yield {"removed": removed, "duplicate of": kept, "score": score, "exact": bool(exact)}
 
     def summary(self) -> str:
         """One line of text."""

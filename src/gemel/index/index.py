@@ -25,7 +25,7 @@ from gemel.index.where_parse import parse_where
 from gemel.model import Model
 from gemel.options import EncodeOptions, Precision
 from gemel.terminal import Progress
-from gemel.types import Vectors
+from gemel.types import ShownResult, Vectors
 from gemel.vectors.bm25 import WordRules
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 Where: TypeAlias = str | Mapping[str, Any] | Condition | None
 
-Result = TypeVar("Result")
+Value = TypeVar("Value")
 
 _SAME_MODEL = 0.999  # cosine; int8 and other processors stay above, another model stays far below
 
@@ -334,7 +334,7 @@ class Index:
             old, self._state = self._state, migration.switch()
             self._retired.append(old)
 
-    def _run(self, work: Callable[[IndexState], Result]) -> Result:
+    def _run(self, work: Callable[[IndexState], Value]) -> Value:
         """The result of `work`; run again on the new table if a migration of this handle replaced the old one."""
         state = self._open()
         try:
@@ -352,7 +352,7 @@ class Index:
 
 
 @dataclass(frozen=True)
-class IndexDocument:
+class IndexDocument(ShownResult):
     """One document as it is stored."""
 
     id: str

@@ -22,7 +22,7 @@ from gemel.index.binding import IndexEncoder, IndexState, unit
 from gemel.index.fields import check_characters, check_name, checked_value, infer, unknown_field
 from gemel.index.port import FieldType, FieldValue, PassageRows, digest_of, documents_in
 from gemel.terminal import Progress
-from gemel.types import Vectors
+from gemel.types import ShownResult, Vectors
 
 Existing: TypeAlias = Literal["error", "replace", "skip"]
 
@@ -40,7 +40,7 @@ _ENCODED_AT_ONCE = 8192  # passages: enough of each length to fill batches, few 
 
 
 @dataclass(frozen=True)
-class WriteResult:
+class WriteResult(ShownResult):
     """How many documents of one call were added, replaced and left unchanged."""
 
     added: int

@@ -29,6 +29,7 @@ from gemel.index.port import DocumentPassages, Header, Store, digest_of, documen
 from gemel.model import Model, load
 from gemel.options import EncodeOptions, Precision
 from gemel.terminal import Progress
+from gemel.types import ShownResult
 from gemel.vectors.bm25 import WordRules
 
 _BLOCK = 1024  # documents per commit: what a kill costs
@@ -39,7 +40,7 @@ _PASSES = 5  # then writers wait, however many are left
 
 
 @dataclass(frozen=True)
-class MigrateResult:
+class MigrateResult(ShownResult):
     """What a migration did."""
 
     documents: int

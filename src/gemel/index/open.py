@@ -23,6 +23,7 @@ from gemel.index.index import Index
 from gemel.index.port import AlreadyThere, FieldType, Header, Store, Table
 from gemel.model import Model, load
 from gemel.options import EncodeOptions
+from gemel.types import ShownResult
 from gemel.vectors.bm25 import WordRules
 
 
@@ -222,7 +223,7 @@ def recorded_model(binding: Binding, location: str) -> Model:
 
 
 @dataclass(frozen=True)
-class RepairResult:
+class RepairResult(ShownResult):
     """What `repair_index` did."""
 
     location: str

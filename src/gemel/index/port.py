@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from gemel.errors import InputError
 from gemel.index.where import Condition
-from gemel.types import Vectors
+from gemel.types import ShownResult, Vectors
 from gemel.vectors.bm25 import WordRules
 
 FieldValue: TypeAlias = str | int | float | bool | date | datetime | list[Any] | None
@@ -108,13 +108,13 @@ class Passages:
 
 
 @dataclass(frozen=True)
-class Count:
+class Count(ShownResult):
     documents: int
     passages: int
 
 
 @dataclass(frozen=True)
-class TableStats:
+class TableStats(ShownResult):
     """Size, layout and measured recall of a table."""
 
     documents: int

@@ -21,7 +21,7 @@ from gemel.index.fields import check_characters
 from gemel.index.ingest import checked_id, checked_vectors
 from gemel.index.port import FieldValue, Passages
 from gemel.index.where import Condition
-from gemel.types import Vectors
+from gemel.types import ShownResult, Vectors
 from gemel.vectors.bm25 import RRF_K
 from gemel.vectors.scan.exact import PRODUCT, exact_scores
 
@@ -38,7 +38,7 @@ _WIDER = 4  # times the passages when these were of too few documents
 
 
 @dataclass(frozen=True)
-class Hit:
+class Hit(ShownResult):
     """One document with its best passage."""
 
     id: str
@@ -58,7 +58,7 @@ class Hit:
 
 
 @dataclass(frozen=True)
-class Answer:
+class Answer(ShownResult):
     """The documents found for one query, best first."""
 
     hits: tuple[Hit, ...]
@@ -75,6 +75,10 @@ class Answer:
 
     def __getitem__(self, position: int) -> Hit:
         return self.hits[position]
+
+    def _shown_rows(self) -> Iterable[Mapping[str, object]]:
+        for rank, hit in enumerate(self.hits):
+            yield {"rank": rank + 1, "score": hit.score, "id": hit.id, "text": hit.text, **hit.fields}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -14,6 +14,7 @@ from gemel.errors import GemelError
 from gemel.index.binding import Binding, IndexState
 from gemel.index.port import DocumentPassages, digest_of, documents_in
 from gemel.index.where import Compare
+from gemel.types import ShownResult
 
 CLOSE = 1e-4
 """The largest difference of a number that engines and processors explain; more is another model."""
@@ -39,7 +40,7 @@ class Check:
 
 
 @dataclass(frozen=True)
-class VerifyResult:
+class VerifyResult(ShownResult):
     """What was checked, in order."""
 
     checks: tuple[Check, ...]
@@ -58,6 +59,9 @@ class VerifyResult:
 
     def to_json(self) -> dict[str, Any]:
         return {"ok": self.ok, "checks": [asdict(check) for check in self.checks]}
+
+    def _shown_rows(self) -> Iterable[Mapping[str, object]]:
+        return (asdict(check) for check in self.checks)
 
 
 @dataclass

@@ -46,7 +46,7 @@ from gemel.texts.folder_files import (
     plan_of,
     writing,
 )
-from gemel.types import AnyVectors, Encoder
+from gemel.types import AnyVectors, Encoder, ShownResult
 
 SIDE_FILES = ("ids.jsonl", "texts.jsonl")  # grow through all shards
 
@@ -56,7 +56,7 @@ BLOCK_CHARACTERS = (
 
 
 @dataclass(frozen=True)
-class FolderProgress:
+class FolderProgress(ShownResult):
     """How far a run of `encode_to_folder` is."""
 
     rows: int
@@ -66,7 +66,7 @@ class FolderProgress:
 
 
 @dataclass(frozen=True)
-class FolderResult:
+class FolderResult(ShownResult):
     """What a run of `encode_to_folder` did; the folder is complete."""
 
     path: Path
@@ -145,7 +145,7 @@ def read_folder(path: Path | str) -> EncodedFolder:
 
 
 @dataclass(frozen=True, eq=False)
-class EncodedFolder:
+class EncodedFolder(ShownResult):
     """A folder of vectors with their ids and what computed them. Files are read on first use."""
 
     path: Path

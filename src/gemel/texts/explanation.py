@@ -7,7 +7,7 @@ byte-level BPE or SentencePiece) are grouped into words, and an `Explanation` ca
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, Unpack
 
@@ -20,7 +20,7 @@ from gemel.errors import InputError
 from gemel.evaluation.report.markup import STYLE, Markup, element, page
 from gemel.model import Model
 from gemel.options import EncodeKeywords, EncodeOptions
-from gemel.types import TokenEmbeddings
+from gemel.types import ShownResult, TokenEmbeddings
 
 __all__ = ["Explanation", "explain"]
 
@@ -58,7 +58,7 @@ def explain(
 
 
 @dataclass(frozen=True, eq=False)
-class Explanation:
+class Explanation(ShownResult):
     """What each token of `left` and each of `right` add to their cosine together."""
 
     left: str
@@ -80,6 +80,17 @@ class Explanation:
         rows, columns = words_of(self.left_tokens), words_of(self.right_tokens)
         table = _added(_added(self.table, rows).T, columns).T
         return replace(self, left_tokens=_texts(rows), right_tokens=_texts(columns), table=table)
+
+    def _shown_rows(self) -> Iterable[Mapping[str, object]]:
+        """The pairs of words that add most to the score."""
+        words = self.words()
+        for cell in np.argsort(-words.table, axis=None, kind="stable"):
+            row, column = divmod(int(cell), len(words.right_tokens))
+            yield {
+                "left": words.left_tokens[row],
+                "right": words.right_tokens[column],
+                "adds": words.table[row, column],
+            }
 
     def to_json(self) -> dict[str, Any]:
         """Tokens, words, both tables and the score, as plain lists."""

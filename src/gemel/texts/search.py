@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -26,7 +26,7 @@ from gemel.texts.cascade import (
     SomeVectors,
     in_blocks,
 )
-from gemel.types import Encoder, Vectors
+from gemel.types import Encoder, ShownResult, Vectors
 from gemel.vectors.bm25 import BM25Index, fuse
 from gemel.vectors.calibration import Calibration, PrecisionThreshold, calibrate, precision_threshold
 from gemel.vectors.pair_scan import Pairs
@@ -116,7 +116,7 @@ def search_texts(  # noqa: PLR0913 - one question, and how to answer it
 
 
 @dataclass(frozen=True, eq=False)
-class TextHits:
+class TextHits(ShownResult):
     """The results of `search_texts`: an `Answer` per query, of the same `Hit`s that an index gives."""
 
     hits: Hits
@@ -185,6 +185,9 @@ class TextHits:
         if self.encoded < len(set(self.texts)):
             parts.append(f"{self.encoded:,} texts encoded")
         return ", ".join(parts)
+
+    def _shown_rows(self) -> Iterable[Mapping[str, object]]:
+        return self.rows()
 
 
 def _check_search(k: int, candidates: int | None, options: EncodeOptions) -> None:
@@ -284,7 +287,7 @@ def find_pairs(  # noqa: PLR0913 - one question, and how to answer it
 
 
 @dataclass(frozen=True, eq=False)
-class TextPairs:
+class TextPairs(ShownResult):
     """Pairs with their texts and, if calibrated, what their scores mean."""
 
     pairs: Pairs
@@ -326,6 +329,9 @@ class TextPairs:
         """A description in one line."""
         line = self.pairs.summary()
         return line if self.pairs.recall is None else f"{line}, {self.encoded:,} texts encoded"
+
+    def _shown_rows(self) -> Iterable[Mapping[str, object]]:
+        return self.rows()
 
 
 def _check_limits(
@@ -414,7 +420,7 @@ def _best_first(pairs: Pairs) -> Pairs:
 
 
 @dataclass(frozen=True, eq=False)
-class Relations:
+class Relations(ShownResult):
     """Probabilities of the labels of a classification head (entailment, contradiction, ...), pair by pair."""
 
     labels: tuple[str, ...]
@@ -425,6 +431,9 @@ class Relations:
         """Columns p_LABEL of one pair."""
         values = self.probabilities[pair].tolist()
         return {f"p_{label}": value for label, value in zip(self.labels, values, strict=True)}
+
+    def _shown_rows(self) -> Iterable[Mapping[str, object]]:
+        return ({"pair": pair, **self.row(pair)} for pair in range(len(self.probabilities)))
 
 
 def relations_of(

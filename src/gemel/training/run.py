@@ -34,6 +34,7 @@ from gemel.training.objectives.base import Needs, Objective
 from gemel.training.options import TrainOptions
 from gemel.training.sampler import EpochSampler
 from gemel.training.watch import Collapse, TrainingHealth, Watch, health, similarities
+from gemel.types import ShownResult
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -43,7 +44,7 @@ _STEP_LINES = 2000  # at most, about, in the journal
 
 
 @dataclass(frozen=True)
-class TrainResult:
+class TrainResult(ShownResult):
     """The result of a training run."""
 
     folder: Path

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from gemel.checkpoint.folder import Checkpoint, read_checkpoint
 from gemel.checkpoint.sources import find_model
 from gemel.encoder.pooling import POOLINGS
-from gemel.errors import InputError
+from gemel.errors import SAME_LOSSES, InputError
 from gemel.evaluation.evaluate import score_tasks
 from gemel.evaluation.task import Scores, Task, load_task
 from gemel.training.bi_encoder import BiEncoderNetwork
@@ -61,13 +61,14 @@ def train(  # noqa: PLR0913 - each is a thing that the user names
     """Train `model` on `data` and save the best version in the folder `out`.
 
     `changes` are fields of TrainOptions by name (`epochs=1, batch_size=32`); `settings` belong to the objective
-    (`{"margin": 0.5}`). With `eval_data` the model is evaluated during training, and the best one is saved.
+    (`{"margin": 0.5}`). `objective` may be the name of a loss of sentence-transformers. With `eval_data` the model is
+    evaluated during training, and the best one is saved.
     """
     files = [eval_data] if isinstance(eval_data, str | Path) else list(eval_data)
     request = TrainRequest(
         model=model,
         data=data,
-        objective=objective,
+        objective=SAME_LOSSES.get(objective, objective),
         out=Path(out),
         kind=kind,
         settings=settings,

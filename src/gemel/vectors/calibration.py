@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from gemel.errors import InputError
 from gemel.options import check_count
-from gemel.types import Vectors
+from gemel.types import ShownResult, Vectors
 from gemel.vectors.similarity import METRICS, Metric, Stretch, check_same_dim, checked
 
 __all__ = ["Calibration", "PrecisionThreshold", "calibrate", "precision_threshold"]
@@ -94,7 +94,7 @@ def calibrate(
 
 
 @dataclass(frozen=True)
-class Calibration:
+class Calibration(ShownResult):
     """The distribution of random-pair scores of one model on one corpus. Made by `calibrate`."""
 
     metric: str

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from gemel.errors import InputError, MissingExtra
 from gemel.options import check_count, parse_bytes
 from gemel.terminal import Progress
-from gemel.types import Vectors
+from gemel.types import ShownResult, Vectors
 from gemel.vectors.scan.compare import Scanner, ScanResult, in_threads
 from gemel.vectors.scan.scanner import Scan
 from gemel.vectors.similarity import METRICS, shaped
@@ -167,7 +167,7 @@ def too_many(request: PairRequest) -> InputError:
 
 
 @dataclass(frozen=True, eq=False)
-class Pairs:
+class Pairs(ShownResult):
     """Pairs of rows, best first; ties go to the lower left, then the lower right position.
 
     Pairs that were streamed to a folder without a `k` are sorted by position instead.
@@ -188,6 +188,10 @@ class Pairs:
 
     def __len__(self) -> int:
         return len(self.score)
+
+    def _shown_rows(self) -> Iterable[Mapping[str, object]]:
+        rows = zip(self.score, self.left, self.right, strict=True)
+        return ({"score": score, "left": left, "right": right} for score, left, right in rows)
 
     def summary(self) -> str:
         """A description in one line."""

@@ -7,30 +7,33 @@ texts in two such steps.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any, Never, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from gemel.errors import InputError
+from gemel.errors import InputError, refuse_keywords
 from gemel.options import Output, check_choice, check_count, parse_bytes
 from gemel.terminal import Progress
-from gemel.types import AnyVectors, Vectors
+from gemel.types import AnyVectors, Encoder, ShownResult, Vectors
 from gemel.vectors.scan.compare import thread_count
 from gemel.vectors.scan.exact import PRODUCT, exact_scores, squares
 from gemel.vectors.scan.scanner import scan
-from gemel.vectors.similarity import METRICS, check_same_dim, shaped
+from gemel.vectors.similarity import METRICS, check_same_dim, shaped, vectors_or_encoded
 
 __all__ = ["Hits", "quantize", "rescore", "search"]
 
 _QUERIES = 4608  # queries that the corpus streams past at once
 
+_ARGUMENTS = ("queries", "corpus", "k", "metric", "where", "memory", "threads", "prune", "progress", "model")
+
 _FEW = 64  # for fewer queries, converting the corpus to int8 costs more than it saves
 
 
 @dataclass(frozen=True, eq=False)
-class Hits:
+class Hits(ShownResult):
     """The nearest corpus rows of each query, best first; ties go to the lower position."""
 
     index: NDArray[np.int64]
@@ -43,10 +46,14 @@ class Hits:
     def __len__(self) -> int:
         return len(self.index)
 
+    def _shown_rows(self) -> Iterable[Mapping[str, object]]:
+        for (query, rank), position in np.ndenumerate(self.index):
+            yield {"query": query, "rank": rank + 1, "index": position, "score": self.score[query, rank]}
 
-def search(
-    queries: ArrayLike,
-    corpus: ArrayLike,
+
+def search(  # noqa: PLR0913 - one question, and how to work on it
+    queries: ArrayLike | str | Sequence[str],
+    corpus: ArrayLike | Sequence[str],
     k: int = 10,
     metric: str = "cosine",
     *,
@@ -55,6 +62,8 @@ def search(
     threads: int | None = None,
     prune: bool = True,
     progress: bool = False,
+    model: Encoder | None = None,
+    **others: Never,
 ) -> Hits:
     """The `k` nearest corpus rows for each query. A corpus of n < k rows gives n columns.
 
@@ -64,10 +73,13 @@ def search(
     whole corpus.
     memory: for the hits being collected and the packed queries, besides the arrays given.
     prune: rule rows out by 8-bit bounds first, where the processor supports them. The result is the same.
+    model: encodes queries and corpus where they are texts; `gemel.search_texts` gives the texts back.
     """
+    refuse_keywords("search", _ARGUMENTS, others)
     check_count("k", k.item() if isinstance(k, np.integer) else k)
     METRICS[metric]
-    left, right = shaped(queries, "queries"), shaped(corpus, "corpus")
+    left = shaped(vectors_or_encoded(queries, model, "encode_query"), "queries")
+    right = shaped(vectors_or_encoded(corpus, model, "encode_document"), "corpus")
     check_same_dim(left, right, "queries", "corpus rows")
     chosen = None if where is None else _positions(where, len(right))
     columns = min(int(k), len(right) if chosen is None else len(chosen))

@@ -7,16 +7,16 @@ search, pairs, calibration, evaluation and the command line read it from there.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from gemel.errors import InputError
 from gemel.registry import Registry
-from gemel.types import Vectors
+from gemel.types import Encoder, Vectors
 from gemel.vectors.scan.exact import EUCLIDEAN, MANHATTAN, PRODUCT, Floats, Kernel
 
 _BLOCK = 2048  # rows converted to float64 at once: 2048 x 1024 dimensions x 8 bytes = 16 MB
@@ -110,6 +110,11 @@ def checked(vectors: ArrayLike, name: str) -> Vectors:
 
 def shaped(vectors: ArrayLike, name: str) -> Vectors:
     """As `checked`, but finite numbers are left to the caller to check."""
+    if is_texts(vectors):
+        raise InputError(
+            f"{name} must be numbers, got texts. Encode them first: model.encode(texts). Or from texts: "
+            "gemel.search_texts(model, queries, texts), gemel.find_pairs(model, texts), cluster(texts, model=model)"
+        )
     array: NDArray[Any] = np.asarray(vectors)
     if array.dtype.kind not in "fiu":
         raise InputError(f"{name} must be numbers, got an array of {array.dtype}")
@@ -117,6 +122,29 @@ def shaped(vectors: ArrayLike, name: str) -> Vectors:
         hint = f". For one vector write {name}[None]" if array.ndim == 1 else ""
         raise InputError(f"{name} must have the shape (n, dim), got {array.shape}{hint}")
     return np.ascontiguousarray(array, dtype=np.float32)
+
+
+def is_texts(given: object) -> bool:
+    """True for a text, or a list or array of texts, where vectors are expected."""
+    if isinstance(given, np.ndarray):
+        return given.dtype.kind in "UTO" and given.size > 0 and isinstance(given.flat[0], str)
+    if isinstance(given, str):
+        return True
+    return isinstance(given, Sequence) and len(given) > 0 and isinstance(given[0], str)
+
+
+def vectors_or_encoded(
+    given: ArrayLike | str | Sequence[str], encoder: Encoder | None, side: str = "encode"
+) -> ArrayLike:
+    """`given`, or the vectors of texts if there is an encoder; `side`: its method, where it has one."""
+    if encoder is None or not is_texts(given):
+        return given
+    if isinstance(encoder, str) or not hasattr(encoder, "encode"):
+        raise InputError(
+            f"model must have an encode(texts), got {type(encoder).__name__}. Use gemel.load(name)"
+        )
+    texts = [given] if isinstance(given, str) else [str(text) for text in cast("Sequence[str]", given)]
+    return cast("ArrayLike", getattr(encoder, side, encoder.encode)(texts))
 
 
 def check_same_dim(left: Vectors, right: Vectors, left_name: str, right_name: str) -> None:

@@ -33,30 +33,94 @@ class DataSource:
 
 
 def is_several(data: object) -> TypeGuard[Sequence[object]]:
-    """True for a list of paths or data sets; a list of dicts is one data set."""
-    return isinstance(data, list | tuple) and bool(data) and not isinstance(data[0], Mapping)
+    """True for a list of paths or data sets; a list of dicts or of tuples of texts is one data set."""
+    if not isinstance(data, list | tuple) or not data:
+        return False
+    return not isinstance(data[0], Mapping) and not _is_row(data[0])
 
 
-def source_of(data: object) -> DataSource:
-    """The source for a path, a data set, a list of dicts, or a dict of columns."""
+def _is_row(value: object) -> TypeGuard[Sequence[Any]]:
+    """True for ("a text", "another", 0.8): texts and labels by their positions."""
+    return isinstance(value, list | tuple) and bool(value) and isinstance(value[0], str)
+
+
+def source_of(data: object, needs: Needs | None = None) -> DataSource:
+    """The source for a path, a data set, a DataFrame, a list of dicts or tuples, or a dict of columns.
+
+    `needs`: what the positions in a tuple mean.
+    """
     if isinstance(data, str | Path):
         file = RecordFile(data)
         base = file.path.name.removesuffix(".gz")
         return DataSource(base.rsplit(".", 1)[0] or base, str(data), file.columns(), file.records)
     if isinstance(data, Mapping):
         return _column_source(data)
+    if hasattr(data, "columns") and hasattr(data, "shape"):  # of pandas, polars or pyarrow
+        return _column_source(_frame_columns(data))
     if hasattr(data, "column_names") and hasattr(data, "__iter__"):
         return _dataset_source(data)
     if isinstance(data, list | tuple):
+        if data and _is_row(data[0]):
+            return _tuple_source(data, needs or Needs(texts=("left", "right")))
         if not data or not isinstance(data[0], Mapping):
-            raise InputError("the data has no rows: expected a list of dicts, each with the same keys")
+            raise InputError(
+                "the data has no rows: expected a list of dicts, each with the same keys, or of tuples of texts"
+            )
         return DataSource(
             "data", "data", [str(name) for name in data[0]], lambda names: _records(data, names)
         )
     raise InputError(
-        f"training data must be a file, a data set with column names, a list of dicts or a dict of columns, "
-        f"got {type(data).__name__}"
+        f"training data must be a file, a data set with column names, a DataFrame, a list of dicts or tuples, or a "
+        f"dict of columns, got {type(data).__name__}"
     )
+
+
+def _frame_columns(frame: Any) -> dict[str, list[Any]]:  # noqa: ANN401 - used by its attributes only
+    """The columns of a DataFrame or table as lists of plain Python values."""
+    names = [str(name) for name in getattr(frame, "column_names", frame.columns)]
+    columns = (frame[name] for name in getattr(frame, "column_names", frame.columns))
+    return {
+        name: column.to_pylist() if hasattr(column, "to_pylist") else _as_list(column)
+        for name, column in zip(names, columns, strict=True)
+    }
+
+
+def _as_list(column: Any) -> list[Any]:  # noqa: ANN401 - a column of pandas or polars
+    return list(column.tolist() if hasattr(column, "tolist") else column.to_list())
+
+
+def _tuple_source(rows: Sequence[Any], needs: Needs) -> DataSource:
+    """Rows of texts and a label by their positions, as the objective needs them: (anchor, positive, negative, ...)."""
+    columns = _positions(rows[0], needs)
+
+    def records(names: Sequence[str]) -> Iterator[Record | Bad]:
+        chosen = [columns.index(name) for name in names]
+        for number, row in enumerate(rows):
+            if isinstance(row, list | tuple) and len(row) == len(columns):
+                yield Record(f"row {number}", tuple(row[i] for i in chosen))
+            else:
+                size = f"{len(row)} values" if isinstance(row, list | tuple) else kind_of(row)
+                yield Bad(f"row {number}", f"{size}, but the first row has {len(columns)} values")
+
+    return DataSource("data", "data", columns, records)
+
+
+def _positions(row: Sequence[Any], needs: Needs) -> list[str]:
+    """The names of the columns of a tuple."""
+    labeled = needs.label not in (None, "tokens")
+    if not labeled and len(row) == 3 and not isinstance(row[-1], str | list | tuple):
+        return ["left", "right", "label"]  # whether the two belong together
+    texts = list(needs.texts)
+    extra = len(row) - len(texts) - labeled
+    if extra > 0 and needs.more:
+        texts += [f"{needs.more}{number + 1}" for number in range(extra)]
+    names = [*texts, *(["label"] if labeled else [])]
+    if len(names) != len(row):
+        raise InputError(
+            f"a row has {len(row)} values, but the objective needs {len(names)}: {', '.join(names)}. "
+            "Give rows of that form, or dicts with names"
+        )
+    return names
 
 
 def _column_source(columns: Mapping[str, Any]) -> DataSource:
@@ -143,6 +207,8 @@ _LANGUAGE = re.compile(
     "|pt|ro|ru|sk|sl|sq|sr|sv|th|tr|uk|ur|vi|zh"
 )
 
+_WORDS = ("id", "no")  # Indonesian and Norwegian, and the usual names of a number in front of a row
+
 _PAIRED = ("left", "right", "anchor", "positive")
 
 
@@ -217,6 +283,8 @@ class _ColumnFinder:
         self._free: dict[str, str] = {}
         for name in columns:
             self._free.setdefault(name.strip().lower(), name)
+        names = [name for name in self._free if _LANGUAGE.fullmatch(name) and name not in _WORDS]
+        self._languages_too = set(list(self._free)[1:]) & set(_WORDS) if names else set()
         for role, name in given.items():
             if not re.fullmatch(r"(left|right|label|" + "|".join([*NAMES, *LABELS]) + r")[_-]?\d*", role):
                 roles = ", ".join(dict.fromkeys(["left", "right", *NAMES, "label"]))
@@ -264,9 +332,14 @@ class _ColumnFinder:
 
     def _languages(self) -> list[str]:
         """Columns that are named by language codes, English first, if there are two or more."""
-        columns = [self._free[name] for name in self._free if _LANGUAGE.fullmatch(name)]
+        columns = self._language_columns()
         columns.sort(key=lambda name: name.strip().lower() != "en")
         return columns if len(columns) > 1 else []
+
+    def _language_columns(self) -> list[str]:
+        """`id` and `no` are languages only next to another one, and not as the first column."""
+        names = [name for name in self._free if _LANGUAGE.fullmatch(name)]
+        return [self._free[name] for name in names if name not in _WORDS or name in self._languages_too]
 
     def numbered(self, role: str) -> list[str]:
         """The further columns of a role: negative, negative1, negative_2, ... by number."""
@@ -278,7 +351,7 @@ class _ColumnFinder:
         hits.sort(key=lambda hit: int(hit[0].group(1) or 0))
         names = [self._free[name] for _, name in hits]
         if role == "translation" and not names:
-            names = [self._free[name] for name in self._free if _LANGUAGE.fullmatch(name)]
+            names = self._language_columns()
         return [self._take(name) for name in names]
 
     def label(self, kind: str) -> str | None:

@@ -64,14 +64,14 @@ def open_examples(
     labels: Sequence[str] | None = None,
     objective: str | None = None,
 ) -> Examples:
-    """One data set: a file, several files of one kind, a data set with columns, a list of dicts, a dict of columns.
+    """One data set: files of one kind, a data set with columns, a DataFrame, a list of rows, a dict of columns.
 
     `columns`: role to name, for unusual names. `labels`: all classes, in their order. `objective`: its name, for
     messages. Rows that cannot be used raise `file:line: reason` unless `skip_bad`. Of labeled pairs read for ranking,
     the rows with a negative; `open_all` also gives the others.
     """
     how = Reading(needs, columns, skip_bad, score_range, labels, objective)
-    return _open([source_of(part) for part in (data if is_several(data) else [data])], how, name)[0]
+    return _open([source_of(part, needs) for part in (data if is_several(data) else [data])], how, name)[0]
 
 
 def open_all(
@@ -92,7 +92,7 @@ def open_all(
     datasets = [
         each
         for part in (data if is_several(data) else [data])
-        for each in _open([source_of(part)], how, None)
+        for each in _open([source_of(part, needs)], how, None)
     ]
     if needs.label != "class":
         return datasets

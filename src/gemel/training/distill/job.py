@@ -41,7 +41,7 @@ from gemel.training.distill.teacher import (
 from gemel.training.objectives.base import Needs
 from gemel.training.options import TrainOptions
 from gemel.training.run import TrainResult
-from gemel.types import Vectors
+from gemel.types import ShownResult, Vectors
 
 FOLDER = "distillation"
 
@@ -382,7 +382,7 @@ class ModelSide:
 
 
 @dataclass(frozen=True)
-class DistillResult:
+class DistillResult(ShownResult):
     """The result of a distillation: a student in a folder, and how it compares with its teacher."""
 
     folder: Path

@@ -21,7 +21,7 @@ from gemel.cross_model import CrossModel, load_cross
 from gemel.errors import InputError
 from gemel.evaluation.metrics import spearman
 from gemel.model import Model, load
-from gemel.types import Vectors
+from gemel.types import ShownResult, Vectors
 from gemel.vectors.search import search
 from gemel.vectors.similarity import row_scores
 
@@ -132,7 +132,7 @@ def split_rows(count: int, seed: int) -> HeldOutSplit:
 
 
 @dataclass(frozen=True)
-class StudentAgreement:
+class StudentAgreement(ShownResult):
     """Spearman correlations of the student's cosines with the teacher's scores, times 100; None: not defined."""
 
     near: float | None
