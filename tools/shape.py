@@ -60,6 +60,8 @@ class Measure:
     limit: float
     before: str
     """Measured by this script on the commit before the package was put into this shape."""
+    rearranged: str
+    """Measured by this script when it was; features have been added since."""
 
     def cell(self) -> str:
         return f"{self.value:.1f} %" if "share" in self.name else f"{self.value:,.0f}"
@@ -115,19 +117,19 @@ def measure() -> list[Measure]:
     longest = max(len(module.lines) for module in every)
     share = 100 * _import_lines(every) / lines
     rows = [
-        ("modules", len(every), "607"),
-        ("entries directly under the package", len(entries()), "48"),
-        ("modules in the largest folder", _largest_folder(every), "36"),
-        ("lines", lines, "62,536"),
-        ("share of lines that are imports", share, "9.9 %"),
-        ("modules with one importer and at most 60 lines", len(single_importer(every)), "56"),
-        ("class names defined twice or more", len(repeated_classes(every)), "49"),
-        ("lines of a function, 90th percentile", _long_function(every), "19"),
-        ("lines of the longest module", longest, "496"),
-        ("import cycles", len(cycles(every)), "0"),
-        ("files loaded by `import gemel.model`", loaded("gemel.model"), "65"),
+        ("modules", len(every), "607", "264"),
+        ("entries directly under the package", len(entries()), "48", "22"),
+        ("modules in the largest folder", _largest_folder(every), "36", "20"),
+        ("lines", lines, "62,536", "56,496"),
+        ("share of lines that are imports", share, "9.9 %", "7.1 %"),
+        ("modules with one importer and at most 60 lines", len(single_importer(every)), "56", "0"),
+        ("class names defined twice or more", len(repeated_classes(every)), "49", "2"),
+        ("lines of a function, 90th percentile", _long_function(every), "19", "19"),
+        ("lines of the longest module", longest, "496", "566"),
+        ("import cycles", len(cycles(every)), "0", "0"),
+        ("files loaded by `import gemel.model`", loaded("gemel.model"), "65", "25"),
     ]
-    return [Measure(name, value, LIMITS[name], before) for name, value, before in rows]
+    return [Measure(name, value, LIMITS[name], before, after) for name, value, before, after in rows]
 
 
 def entries() -> list[str]:
@@ -233,8 +235,8 @@ def layer_map() -> str:
 
 
 def table(measures: list[Measure]) -> str:
-    rows = [f"| {each.name} | {each.before} | {each.cell()} |" for each in measures]
-    return "\n".join(["| | before | now |", "|---|---|---|", *rows])
+    rows = [f"| {each.name} | {each.before} | {each.rearranged} | {each.cell()} |" for each in measures]
+    return "\n".join(["| | before | rearranged | now |", "|---|---|---|---|", *rows])
 
 
 LIMITS = {
