@@ -96,7 +96,7 @@ def test_progress_is_shown_on_a_terminal():
     users = by_key()["progress"]
     for words, option in users.items():
         assert option.secondary_opts == ["--no-progress"], words
-        assert option.help.endswith("on standard error. Default: when that is a terminal."), words
+        assert option.help.endswith(WHEN_SHOWN), words
 
 
 def test_a_short_name_means_one_thing():

@@ -1,4 +1,7 @@
-"""Rows of a file as documents of an index: the column with the text, the one with the id, and typed fields."""
+"""What verbs read: texts with ids or row numbers, and documents of an index with typed fields.
+
+Columns of .csv and .tsv have no types; one that contains only whole numbers, numbers, dates or times is read as such.
+"""
 
 from __future__ import annotations
 
