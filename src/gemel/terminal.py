@@ -73,9 +73,7 @@ def is_live() -> bool:
 class Progress:
     """A `StatusLine` that says how much is done, how fast, and the time left. Any thread may count."""
 
-    def __init__(
-        self, total: float | None, unit: str, *, shown: bool, what: str | None = None
-    ) -> None:
+    def __init__(self, total: float | None, unit: str, *, shown: bool, what: str | None = None) -> None:
         """`total` None: unknown, so no time left is shown. `what`: the name of the work, written before the count."""
         self._total, self._unit, self._what = total, unit, what
         self._start = self._done = 0
@@ -106,10 +104,18 @@ class Progress:
     def _state(self) -> str:
         rate = (self._done - self._start) / max(perf_counter() - self._started, 1e-9)
         of = "" if self._total is None else f" of {self._total:,.0f}"
-        parts = [f"{self._done:,}{of} {self._unit}", f"{rate:,.0f}/s"]
+        unit = _SINGULAR.sub(_one, self._unit, 1) if (self._total or self._done) == 1 else self._unit
+        parts = [f"{self._done:,}{of} {unit}", f"{rate:,.0f}/s"]
         if self._total is not None and rate > 0:
             parts.append(f"{clock((self._total - self._done) / rate)} left")
         return (f"{self._what}: " if self._what else "") + ", ".join(parts)
+
+
+_SINGULAR = re.compile(r"(ie)?s\b")
+
+
+def _one(plural: re.Match[str]) -> str:
+    return "y" if plural[1] else ""
 
 
 def counted(count: int, one: str, many: str | None = None) -> str:

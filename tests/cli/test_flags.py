@@ -5,6 +5,7 @@ from collections import defaultdict
 import pytest
 
 from cli_walk import commands, options
+from gemel.cli.flags import WHEN_SHOWN
 
 EVERY = [(words, option) for words, command in commands() for option in options(command)]
 

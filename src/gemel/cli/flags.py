@@ -11,7 +11,6 @@ import inspect
 import json
 import os
 import re
-import sys
 import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -119,21 +118,20 @@ def id_column_option(default: str = '"id" if there is one; else rows are numbere
     return click.option("--id-column", metavar="NAME", help=help)
 
 
-def _read_as(context: click.Context, _: click.Parameter, encoding: str | None) -> None:
-    """Everything that the command reads has this encoding unless the code says otherwise."""
-    if encoding is not None:
+def encoding_option(function: Function) -> Function:
+    """`--encoding`: everything that the command reads has it unless the code names another."""
+
+    @wraps(function)
+    def call(*arguments: Any, encoding: str | None, **values: Any) -> Any:  # noqa: ANN401
+        if encoding is None:
+            return function(*arguments, **values)
         from gemel.files.records import check_encoding, reading_as
 
-        context.with_resource(reading_as(check_encoding(encoding)))
+        with reading_as(check_encoding(encoding)):
+            return function(*arguments, **values)
 
-
-encoding_option = click.option(
-    "--encoding",
-    metavar="NAME",
-    callback=_read_as,
-    expose_value=False,
-    help="The encoding of text files, such as cp1252 or utf-16. Default: utf-8.",
-)
+    help = "The encoding of text files, such as cp1252 or utf-16. Default: utf-8."
+    return click.option("--encoding", metavar="NAME", help=help)(call)
 
 
 def input_format_option(function: Function) -> Function:
@@ -302,9 +300,9 @@ def where_option(what: str) -> Decorator:
 
 def read_queries(typed: tuple[str, ...], path: str | None, column: str | None) -> list[str]:
     """The queries of the command line, then those of the file."""
-    from gemel.files.rows import read_rows
+    from gemel.files.rows import read_texts
 
-    rows = read_rows(path, text_column=column, ids=False) if path else ()
+    rows = read_texts(path, text_column=column) if path else ()
     queries = [*typed, *(row.text for row in rows)]
     if not queries:
         raise InputError("no query. Give QUERY or --queries FILE")

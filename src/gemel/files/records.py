@@ -1,6 +1,7 @@
 r"""RecordFile: one streaming reader for .txt, .csv, .tsv, .jsonl (each also .gz), .parquet and standard input.
 
-Text is UTF-8 unless another encoding is named. Lines end at "\n" only: U+2028, \x0b and \x85 are part of a text. Each line is one item, good or bad, so that counting
+Text is UTF-8 unless another encoding is named.
+Lines end at "\n" only: U+2028, \x0b and \x85 are part of a text. Each line is one item, good or bad, so that counting
 items counts lines; a bad row is reported as `file:line: reason`.
 """
 
@@ -55,7 +56,9 @@ def check_encoding(encoding: str) -> str:
             return encoding
     except (LookupError, ValueError):  # not known, or one of bytes such as hex
         pass
-    raise InputError(f"unknown encoding {encoding!r}. Known are the codecs of Python: utf-8, cp1252, utf-16, ...")
+    raise InputError(
+        f"unknown encoding {encoding!r}. Known are the codecs of Python: utf-8, cp1252, utf-16, ..."
+    )
 
 
 class Record(NamedTuple):
@@ -82,9 +85,7 @@ Choose: TypeAlias = Callable[[Mapping[str, str]], Sequence[str]]
 class RecordFile:
     """A file with named columns. Nothing is kept in memory: each call reads it again, standard input only once."""
 
-    def __init__(
-        self, path: str | Path, format: str | None = None, encoding: str | None = None
-    ) -> None:
+    def __init__(self, path: str | Path, format: str | None = None, encoding: str | None = None) -> None:
         """`path` "-" is standard input. `format`: where the name does not say it; "txt" for standard input.
 
         `encoding`: as Python calls it; None: UTF-8, or that of `reading_as`.
@@ -153,15 +154,22 @@ class RecordFile:
 
     def rows(self) -> Iterator[tuple[int | str, dict[str, Any]]]:
         """The line and all columns of every row; rows of .jsonl may have different ones. A bad row raises."""
-        if self.kind != "jsonl":
-            names = self.columns()
-            for line, values in self.good_records(names):
-                yield line, dict(zip(names, values, strict=True))
-            return
-        for line, row in self._json():
+        for line, row in self.all_rows():
             if isinstance(row, Bad):
                 raise self.error(row)
             yield line, row
+
+    def all_rows(self) -> Iterator[tuple[int | str, dict[str, Any] | Bad]]:
+        """`rows` with the bad ones."""
+        if self.kind == "jsonl":
+            yield from self._json()
+            return
+        names = self.columns()
+        for record in self.records(names):
+            if isinstance(record, Bad):
+                yield record.line, record
+            else:
+                yield record.line, dict(zip(names, record.values, strict=True))
 
     def scan(self, choose: Choose, *, optional: Collection[str] = ()) -> Iterator[Record | Bad]:
         """The rows in one pass: `choose` is called once with the columns (of .jsonl: of the first row)."""
@@ -371,9 +379,7 @@ def _wide_lines(stream: BinaryIO, encoding: str) -> Iterator[str | Bad]:
         text.detach()  # the stream is closed by its owner
 
 
-def _decoded_lines(
-    stream: BinaryIO, encoding: str, hint: Callable[[bytes], str]
-) -> Iterator[str | Bad]:
+def _decoded_lines(stream: BinaryIO, encoding: str, hint: Callable[[bytes], str]) -> Iterator[str | Bad]:
     """`hint`: what to do about the first line that cannot be decoded."""
     number = 0
     advice: str | None = None

@@ -63,6 +63,34 @@ class Columns:
                 raise InputError(f"{self.where}: no column {name!r}. Columns: {listed(list(columns))}")
 
 
+class SkippedRows:
+    """The bad rows of an input: counted if they may be left out, else the first is an error."""
+
+    def __init__(self, allowed: bool) -> None:
+        self.count = 0
+        self.messages: list[str] = []
+        """The first few of them, as `file:line: reason`."""
+        self._allowed = allowed
+
+    def add(self, message: str) -> None:
+        """Leave out a row; an InputError unless that is allowed."""
+        if not self._allowed:
+            raise InputError(message)
+        self.count += 1
+        if len(self.messages) < BAD_SHOWN:
+            self.messages.append(message)
+
+    def summary(self) -> str:
+        """How many rows were left out, and why the first was; empty if none was."""
+        return (
+            f"{counted(self.count, 'bad row')} skipped, the first: {self.messages[0]}" if self.count else ""
+        )
+
+    def nothing_left(self, where: str) -> InputError:
+        """The error for an input without a row that can be used."""
+        return InputError(f"{where}: no row can be used: {self.summary()}") if self.count else no_rows(where)
+
+
 class TextRows(Iterator[Row]):
     """The rows of one input, in order, with the progress and the number of bad rows that were skipped."""
 
@@ -75,17 +103,23 @@ class TextRows(Iterator[Row]):
         names: Sequence[str] = (),
     ) -> None:
         """`names`: the column of the texts and that of the ids, once the first row is read."""
-        self.skipped = 0
-        """Bad rows left out so far; always 0 without `skip_bad`."""
-        self.bad: list[str] = []
-        """The first few of them, as `file:line: reason`."""
         self._rows = rows
         self._where = where
-        self._skip_bad = skip_bad
+        self._skipped = SkippedRows(skip_bad)
         self._fraction = fraction
         self._names = names
         self._taken = 0
         self._ahead: list[Row] = []
+
+    @property
+    def skipped(self) -> int:
+        """Bad rows left out so far; always 0 without `skip_bad`."""
+        return self._skipped.count
+
+    @property
+    def bad(self) -> list[str]:
+        """The first few of them, as `file:line: reason`."""
+        return self._skipped.messages
 
     @property
     def with_ids(self) -> bool:
@@ -111,36 +145,19 @@ class TextRows(Iterator[Row]):
                 item = self._next_good()
             except StopIteration:
                 if not self._taken:
-                    raise nothing_usable(self._where, self.skipped, self.bad) from None
+                    raise self._skipped.nothing_left(self._where) from None
                 raise
         self._taken += 1
         return item
 
     def skipped_summary(self) -> str:
         """How many bad rows were left out, and why the first was; empty if none was."""
-        return skipped_summary(self.skipped, self.bad)
+        return self._skipped.summary()
 
     def _next_good(self) -> Row:
         while isinstance(item := next(self._rows), Bad):
-            message = f"{self._where}:{item.line}: {item.reason}"
-            if not self._skip_bad:
-                raise InputError(message)
-            self.skipped += 1
-            if len(self.bad) < BAD_SHOWN:
-                self.bad.append(message)
+            self._skipped.add(f"{self._where}:{item.line}: {item.reason}")
         return item
-
-
-def nothing_usable(where: str, skipped: int, bad: Sequence[str]) -> InputError:
-    """The error for an input without a row that can be used; `bad`: why the first ones were `skipped`."""
-    if not skipped:
-        return no_rows(where)
-    return InputError(f"{where}: no row can be used: {skipped_summary(skipped, bad)}")
-
-
-def skipped_summary(skipped: int, bad: Sequence[str]) -> str:
-    """How many bad rows were left out, and why the first was; empty if none was."""
-    return f"{counted(skipped, 'bad row')} skipped, the first: {bad[0]}" if skipped else ""
 
 
 def read_rows(
@@ -151,22 +168,30 @@ def read_rows(
     format: InputFormat | None = None,
     skip_bad: bool = False,
     encoding: str | None = None,
-    ids: bool = True,
 ) -> TextRows:
     """The rows of a file, or of standard input if `path` is "-" (then `format` is "txt" unless given).
 
-    Without `id_column` the ids are those of the column "id"; without that, or without `ids`, the row numbers from 0; a
-    bad row that is skipped keeps its number.
+    Without `id_column` the ids are those of the column "id"; without that, the row numbers from 0; a bad row that is
+    skipped keeps its number.
     Without `text_column` the column is "text", else the only other one that contains strings.
     An input without any row that can be used is an error. `encoding`: as of `RecordFile`.
     """
     if format is not None and format not in get_args(InputFormat):
         raise InputError(f"unknown input format {format!r}. Known: {', '.join(get_args(InputFormat))}")
     file = RecordFile(path, format, encoding)
-    columns = Columns(text_column, id_column, file.name)
-    names: list[str] = []
     if file.kind == "txt" and (text_column is not None or id_column is not None):
         raise InputError(f"{file.name}: a .txt file has one text per line and no columns to name")
+    return _text_rows(file, Columns(text_column, id_column, file.name), skip_bad, ids=True)
+
+
+def read_texts(path: Path | str, *, text_column: str | None = None, skip_bad: bool = False) -> TextRows:
+    """`read_rows` where only the texts are of interest: ids are row numbers, and bad ones do no harm."""
+    file = RecordFile(path)
+    return _text_rows(file, Columns(text_column, None, file.name), skip_bad, ids=False)
+
+
+def _text_rows(file: RecordFile, columns: Columns, skip_bad: bool, *, ids: bool) -> TextRows:
+    names: list[str] = []
     return TextRows(_rows(file, columns, names, ids), file.name, skip_bad, file.fraction, names)
 
 
@@ -193,7 +218,12 @@ def _choose(file: RecordFile, columns: Columns, types: Mapping[str, str]) -> lis
 def text_column_of(file: RecordFile, columns: Columns) -> str:
     """The column that `read_rows` would take the texts from; of .jsonl the first row decides."""
     names: list[str] = []
-    next(file.scan(lambda types: names.extend(_choose(file, columns, types)) or names), None)
+
+    def choose(types: Mapping[str, str]) -> list[str]:
+        names.extend(_choose(file, columns, types))
+        return names
+
+    next(file.scan(choose), None)
     return names[0] if names else columns.choose_text([], [])
 
 

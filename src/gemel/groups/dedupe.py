@@ -20,6 +20,7 @@ from gemel.errors import InputError, MissingExtra
 from gemel.groups.neighbors import neighbors_of, pairs_above
 from gemel.model import Model
 from gemel.options import EncodeOptions
+from gemel.terminal import counted
 from gemel.types import AnyVectors, Encoder, Vectors
 from gemel.vectors.pair_scan import Pairs
 from gemel.vectors.similarity import checked, normalize
@@ -236,7 +237,7 @@ class DedupeResult:
         """One line of text."""
         same = int(self.exact.sum())
         parts = [
-            f"{self.texts:,} texts: {len(self.kept):,} kept",
+            f"{counted(self.texts, 'text')}: {len(self.kept):,} kept",
             f"{len(self.removed):,} removed ({same:,} exact, {len(self.removed) - same:,} near duplicates)",
         ]
         if self.spared:

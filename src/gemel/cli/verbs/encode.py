@@ -108,7 +108,12 @@ def _to_folder(
     encoder = _CountingEncoder(model, settings)
     line = Progress(None, "texts", shown=shown)
     result = encode_to_folder(
-        encoder, source, out, fingerprint=fingerprint_of(model, settings), progress=_shows(source, line), **job
+        encoder,
+        source,
+        out,
+        fingerprint=fingerprint_of(model, settings),
+        progress=_shows(source, line),
+        **job,
     )
     line.close()
     _say(_summary(result, encoder.counts), rows)
