@@ -93,7 +93,7 @@ def in_flags(message: str, command: click.Command | None = None) -> str:
 
     def keyword(match: re.Match[str]) -> str:
         flag, value = flags.get(match[1]), match[2] or match[3] or match[4]
-        if not flag or ("_" not in match[1] and match[4]):  # k=9 is as clear as --k 9
+        if not flag or ("_" not in match[1] and match[4] not in (None, "True")):  # k=9 is as clear as --k 9
             return match[0]
         return flag if value == "True" else f"{flag} {value}"
 
