@@ -240,7 +240,8 @@ def test_index_search_shortens_fields_on_a_screen(workspace, capsys, monkeypatch
     search = ["index", "search", "notes", "a man"]
     assert main(search) == 0
     out = capsys.readouterr().out
-    assert "year 2020" in " ".join(out.split())
+    assert "2020" in out
+    assert "…" in out
     assert len(out.splitlines()) < 30
     assert main([*search, "--show", "body"]) == 0
     out = capsys.readouterr().out

@@ -162,13 +162,18 @@ class RowsOut:
 
 _SHORT_FIELD, _SHORT_FIELDS, _SHORT_TEXT = 24, 72, 160  # characters of a value, of all fields, of a text
 
+_OWN_COLUMNS = 2  # fields that have a column each
+
 
 def shortened(row: Mapping[str, Any], fields: Sequence[str]) -> dict[str, Any]:
-    """A row for a table: a line of text, and these fields of it as one column."""
-    shown = (f"{name} {_short(str(row[name]), _SHORT_FIELD)}" for name in fields if row[name] is not None)
+    """A row for a table: one line of text, and these fields of it, as one column if they are more than two."""
+    short = {name: _short(str(row[name]), _SHORT_FIELD) for name in fields if row[name] is not None}
+    shown: dict[str, Any] = {name: short.get(name, "") for name in fields}
+    if len(fields) > _OWN_COLUMNS:
+        joined = ", ".join(f"{name} {value}" for name, value in short.items())
+        shown = {"fields": _short(joined, _SHORT_FIELDS)}
     others = {name: value for name, value in row.items() if name not in (*fields, "text")}
-    joined = {"fields": _short(", ".join(shown), _SHORT_FIELDS)} if fields else {}
-    return {**others, **joined, "text": _short(str(row["text"]), _SHORT_TEXT)}
+    return {**others, **shown, "text": _short(str(row["text"]), _SHORT_TEXT)}
 
 
 def _short(text: str, limit: int) -> str:
