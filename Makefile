@@ -8,13 +8,16 @@ TORCH := torch==2.13.0
 .PHONY: demo test test-slow check shape coverage site release-check docs bench fuzz soak reproduce clean
 
 $(VENV)/core: pyproject.toml setup.py $(wildcard src/gemel/encoder/native/*.cpp src/gemel/vectors/scan/native/*.cpp)
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "Installing gemel and what it needs into $(VENV) and compiling its C++ kernels; this can take some minutes"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) --editable .
 	touch $@
 
 # torch first and pinned: a version range in another package would download gigabytes of GPU libraries.
 $(VENV)/test: $(VENV)/core
+	@echo "Installing $(TORCH)"
 	$(PIP) $(TORCH)
+	@echo "Installing what the tests need"
 	$(PIP) --editable '.[test]'
 	-$(BIN)/gemel models pull all-MiniLM-L6-v2  # tests that need it are skipped where it cannot be fetched
 	touch $@
@@ -27,6 +30,7 @@ test: check
 
 # Slow tests: kills, a cluster of two nodes, an object store of several servers, long pages of the docs.
 test-slow: $(VENV)/test
+	@echo "Installing what the slow tests need"
 	$(PIP) --editable '.[test-scale]'
 	GEMEL_SLOW=1 GEMEL_SLOW_DOCS=1 GEMEL_TEST_KILLS=50 $(BIN)/python -m pytest -m slow
 	GEMEL_SLOW=1 GEMEL_SLOW_DOCS=1 GEMEL_TEST_KILLS=50 $(BIN)/python -m pytest tests/index/test_crash.py tests/texts/test_encode_folder.py tests/project/test_docs_blocks.py tests/integrations/test_ray_cluster.py tests/index/test_s3.py tests/training/test_processes.py tests/integrations/test_*.py

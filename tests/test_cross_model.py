@@ -185,7 +185,8 @@ def test_scores_have_the_same_bits_alone_and_in_any_batch(folder):
     np.testing.assert_array_equal(together, alone)
 
 
-def test_a_repeated_pair_is_computed_once(folder, capsys):
+def test_a_repeated_pair_is_computed_once(folder, capsys, monkeypatch):
+    monkeypatch.setattr("gemel.terminal.is_live", lambda: True)
     model = gemel.load_cross(folder)
     scores = model.scores(["a man", "hello", "a man"], ["hello", "a man", "hello"], progress=True)
     assert scores[0] == scores[2] != scores[1]

@@ -434,7 +434,8 @@ def test_an_unknown_engine_or_device_is_explained(folder):
         gemel.load(folder, device="cuda")
 
 
-def test_progress_is_written_to_standard_error(plain, capsys):
+def test_progress_is_written_to_standard_error(plain, capsys, monkeypatch):
+    monkeypatch.setattr("gemel.terminal.is_live", lambda: True)
     plain.encode([f"text {n}" for n in range(20)], progress=True)
     shown = capsys.readouterr()
     assert "20 of 20 texts" in shown.err and shown.out == ""

@@ -101,11 +101,11 @@ def test_a_wrong_request_exits_2_with_one_line(workspace, capsys, words, message
     assert len(err.splitlines()) == 1
 
 
-def test_no_texts_make_no_clusters(workspace, capsys):
+def test_an_empty_file_is_an_error(workspace, capsys):
     (workspace / "empty.txt").write_text("", encoding="utf-8")
     code, out, err = run(capsys, "empty.txt", "-o", "c")
-    assert (code, out) == (0, "")
-    assert err == "c: 0 clusters of 0 texts, 0 in none\n"
+    assert (code, out) == (2, "")
+    assert err == "gemel cluster: empty.txt is empty: there are no rows to read\n"
 
 
 def test_a_terminal_gets_a_table(workspace, capsys, monkeypatch):

@@ -160,7 +160,7 @@ def test_bad_rows_stop_the_run_or_are_counted(run, tmp_path):
     code, out, err = run(path, "--skip-bad")
     assert code == 0
     assert [json.loads(line)["id"] for line in out.splitlines()] == ["0", "2"]
-    assert f"1 bad rows skipped, the first: {path}:2: not JSON" in err
+    assert f"1 bad row skipped, the first: {path}:2: not JSON" in err
 
 
 @pytest.mark.parametrize(
@@ -212,7 +212,8 @@ def test_the_help_loads_no_numpy():
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0
 
 
-def test_the_progress_line_shows_texts_and_rate(run, source, tmp_path):
+def test_the_progress_line_shows_texts_and_rate(run, source, tmp_path, monkeypatch):
+    monkeypatch.setattr("gemel.terminal.is_live", lambda: True)
     code, _, err = run(source, *COLUMNS, "-o", tmp_path / "out", "--progress")
     assert code == 0
     assert "5 texts" in err

@@ -5,6 +5,7 @@ from collections import defaultdict
 import pytest
 
 from cli_walk import commands, options
+from gemel.cli.flags import WHEN_SHOWN
 
 EVERY = [(words, option) for words, command in commands() for option in options(command)]
 
@@ -97,7 +98,7 @@ def test_progress_is_shown_on_a_terminal():
     users = by_key()["progress"]
     for words, option in users.items():
         assert option.secondary_opts == ["--no-progress"], words
-        assert option.help.endswith("on standard error. Default: when that is a terminal."), words
+        assert option.help.endswith(WHEN_SHOWN), words
 
 
 def test_a_short_name_means_one_thing():

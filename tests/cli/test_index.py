@@ -202,7 +202,7 @@ def test_a_migration_keeps_the_settings_of_the_index(workspace, capsys, model):
     flags = ("--dim", "40", "--precision", "float32", "--passage-tokens", "20")
     assert run(capsys, "migrate", "notes", "--model", other, *flags)[0] == 0
     assert settings() == (40, "float32", 20)
-    assert "Give a dim (--dim) of at most that" in refused(capsys, "migrate", "notes", "--model", model)
+    assert "Give a --dim of at most that" in refused(capsys, "migrate", "notes", "--model", model)
 
 
 # Lists and times.

@@ -36,6 +36,8 @@ def test_pairs_are_json_lines_when_piped(workspace, capsys):
         "expected_false",
         "left",
         "right",
+        "left_id",
+        "right_id",
         "left_text",
         "right_text",
     ]
@@ -78,7 +80,7 @@ def test_pairs_are_written_to_a_file_and_the_working_folder_is_removed(workspace
     code, rows, stderr = run(capsys, "pairs", "texts.tsv", "--min-score", "0.6", "-o", "pairs.tsv")
     assert (code, rows) == (0, [])
     lines = (workspace / "pairs.tsv").read_text(encoding="utf-8").splitlines()
-    assert lines[0] == "score\tleft\tright\tleft_text\tright_text"
+    assert lines[0] == "score\tleft\tright\tleft_row\tright_row\tleft_text\tright_text"
     scores = [float(line.split("\t")[0]) for line in lines[1:]]
     assert scores == sorted(scores, reverse=True)
     assert min(scores) >= 0.6

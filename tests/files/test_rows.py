@@ -13,7 +13,7 @@ import pytest
 from gemel.errors import InputError, MissingExtra
 from gemel.files import records
 from gemel.files.records import RecordFile
-from gemel.files.rows import Row, read_rows
+from gemel.files.rows import Row, read_rows, read_texts
 
 ODD = "a\u2028b\x0bc\x85d\x1ce\u2029f\x00g"  # str.splitlines would cut this into pieces; it is one text
 
@@ -79,8 +79,9 @@ def test_empty_lines_of_a_txt_file_are_texts_so_that_line_i_is_row_i(tmp_path):
 
 @pytest.mark.parametrize("name", ["a.txt", "a.jsonl", "a.csv", "a.tsv", "a.txt.gz"])
 @pytest.mark.parametrize("data", [b"", b"\xef\xbb\xbf"])
-def test_an_empty_file_has_no_rows(tmp_path, name, data):
-    assert texts(write(tmp_path, name, data)) == []
+def test_an_empty_file_is_an_error(tmp_path, name, data):
+    with pytest.raises(InputError, match=rf"{name} is empty: there are no rows to read"):
+        texts(write(tmp_path, name, data))
 
 
 def test_a_lone_carriage_return_belongs_to_the_text(tmp_path):
@@ -107,7 +108,12 @@ def test_a_csv_field_may_be_long_and_the_limit_of_the_process_stays(tmp_path):
 def test_ids_come_from_a_column_or_count_the_rows(tmp_path, parquet):
     path = write(tmp_path, "a.jsonl", '{"id": 5, "text": "x"}\n\n{"id": "b", "text": "y"}\n')
     assert [row.id for row in read_rows(path, id_column="id")] == ["5", "b"]
-    assert [row.id for row in read_rows(path)] == ["0", "1"]
+    rows = read_rows(path)
+    assert [row.id for row in rows] == ["5", "b"]
+    assert rows.with_ids
+    rows = read_texts(path)
+    assert [row.id for row in rows] == ["0", "1"]
+    assert not rows.with_ids
     path = parquet({"key": [10, 11], "text": ["x", "y"]})
     assert [row.id for row in read_rows(path, id_column="key")] == ["10", "11"]
 
@@ -332,5 +338,5 @@ def test_an_empty_line_of_a_table_with_several_columns_is_not_a_row(tmp_path):
 def test_a_file_of_bad_rows_has_no_columns_and_names_the_first(tmp_path):
     with pytest.raises(InputError, match=r"a\.jsonl:1: expected an object or a string, got a list"):
         RecordFile(write(tmp_path, "a.jsonl", "[1]\n[2]\n")).columns()
-    with pytest.raises(InputError, match=r"b\.jsonl is empty: expected names of columns and rows"):
+    with pytest.raises(InputError, match=r"b\.jsonl is empty: there are no rows to read"):
         RecordFile(write(tmp_path, "b.jsonl", "\n")).columns()

@@ -226,7 +226,8 @@ def test_rows_keep_all_columns_and_removed_ones_say_why(folder, capsys):
     columns = ("--text-column", "title", "--text-column", "body", "--id-column", "id")
     code, out, err = run(capsys, "t.csv", *columns, "--exact-only", "-o", "clean")
     assert code == 0, err
-    assert json.loads(out) == {"out": "clean", "texts": 3, "kept": 2, "removed": 1, "exact": 1, "spared": 0}
+    counts = {"texts": 3, "kept": 2, "removed": 1, "exact": 1, "spared": 0, "skipped": 0}
+    assert json.loads(out) == {"out": "clean", **counts}
     with (folder / "clean" / "kept.csv").open(encoding="utf-8", newline="") as file:
         kept = list(csv.DictReader(file))
     assert [row["id"] for row in kept] == ["x1", "x3"]
@@ -246,7 +247,7 @@ def test_near_duplicates_of_a_text_file(folder, capsys):
     assert code == 0, err
     assert (folder / "clean" / "kept.txt").read_text(encoding="utf-8") == "the cat sleeps\n"
     lines = (folder / "clean" / "removed.tsv").read_text(encoding="utf-8").splitlines()
-    assert lines[0] == "text\tduplicate_of\treason\tscore"
+    assert lines[0] == "text\tduplicate_of\treason\tscore\tduplicate_of_row"
     assert [line.split("\t")[2] for line in lines[1:]] == ["near", "exact"]
 
 
@@ -259,14 +260,15 @@ def test_objects_with_different_fields_stay_as_they_are(folder, capsys):
     kept = (folder / "clean" / "kept.jsonl").read_text(encoding="utf-8").splitlines()
     assert [json.loads(line) for line in kept] == rows[:2]
     (removed,) = (folder / "clean" / "removed.jsonl").read_text(encoding="utf-8").splitlines()
-    assert json.loads(removed) == {**rows[2], "duplicate_of": "0", "reason": "exact", "dedupe_score": 1.0}
+    why = {"duplicate_of": "0", "duplicate_of_row": 0, "reason": "exact", "dedupe_score": 1.0}
+    assert json.loads(removed) == {**rows[2], **why}
 
 
 def test_an_empty_list_of_removed_rows_is_a_table(folder, capsys):
     code, *_ = run(capsys, "t.csv", "--text-column", "id", "--exact-only", "-o", "clean")
     assert code == 0
     content = (folder / "clean" / "removed.csv").read_text(encoding="utf-8")
-    assert content == "id,title,body,duplicate_of,reason,score\n"
+    assert content == "id,title,body,duplicate_of,reason,score,duplicate_of_row\n"
 
 
 @pytest.mark.parametrize(

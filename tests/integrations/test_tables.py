@@ -157,7 +157,8 @@ def test_a_table_without_rows_and_a_column_of_nulls_stay_what_they_are(kind, mod
     assert cells(kind, encode_column(nulls, "body", model=model)) == [None, None]
 
 
-def test_options_of_encoding_are_taken_by_name(kind, model, capsys):
+def test_options_of_encoding_are_taken_by_name(kind, model, capsys, monkeypatch):
+    monkeypatch.setattr("gemel.terminal.is_live", lambda: True)
     table = made(kind, {"body": FULL})
     result = encode_column(table, "body", model=model, dim=8, prompt="the ", progress=True)
     assert (vectors_of(result) == model.encode(FULL, dim=8, prompt="the ")).all()

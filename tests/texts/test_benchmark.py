@@ -49,7 +49,7 @@ def test_the_command_shows_all_and_highlights_the_fastest(folder, tmp_path, flag
         assert result["texts"] == 3 and set(result["fastest"]) == {"float32", "int8"}
         assert all(trial in result["trials"] for trial in result["fastest"].values())
     else:
-        assert shown.stdout.count("  fastest") == 2 and "3 texts, 1 threads" in shown.stdout
+        assert shown.stdout.count("  fastest") == 2 and "3 texts, 1 thread," in shown.stdout
 
 
 def test_agreement_has_bits_cosines_and_neighbors():

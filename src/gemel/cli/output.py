@@ -7,9 +7,10 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gemel.terminal import printable, printable_json
+from gemel.terminal import counted, printable, printable_json
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 def echo(text: object = "", *, err: bool = False) -> None:
     """A message for people, on standard output or standard error; escaped also when piped, as logs are read too."""
-    click.echo(printable(str(text)), err=err)
+    click.echo(printable(in_flags(str(text)) if err else str(text)), err=err)
 
 
 def echo_json(value: Any, **settings: Any) -> None:  # noqa: ANN401 - whatever JSON can hold
@@ -72,6 +73,34 @@ def new_table(title: str | None = None) -> Table:
     return Table(title=heading, title_justify="left", box=SIMPLE_HEAD)
 
 
+_BOTH = re.compile(r"`?\b([a-z]\w*)(?:=[^\s()]+)?`? \((--([a-z-]+)[^()]*)\)")  # text_column (--text-column)
+
+_KEYWORD = re.compile(r"(?<![\w'\"/.{-])`?([a-z]+(?:_[a-z]+)*)=(?:'([\w.-]+)'|\"([\w.-]+)\"|([\w.-]+))`?")
+
+_PLAIN_KEYWORD = re.compile(r"(?<![\w'\"/.{=-])`?([a-z]+(?:_[a-z]+)+)`?(?![\w'\"/(.=])")
+
+
+def in_flags(message: str, command: click.Command | None = None) -> str:
+    """The message with keywords of Python that are flags written as such: `--on-long chunk`.
+
+    `command`: whose flags; None: those of the command that runs.
+    """
+    message = _BOTH.sub(lambda both: both[2] if both[1].replace("_", "-") == both[3] else both[0], message)
+    context = click.get_current_context(silent=True)
+    command = command or (context.command if context else None)
+    options = [each for each in command.params if isinstance(each, click.Option)] if command else []
+    flags = {str(each.name): next((one for one in each.opts if one.startswith("--")), "") for each in options}
+
+    def keyword(match: re.Match[str]) -> str:
+        flag, value = flags.get(match[1]), match[2] or match[3] or match[4]
+        if not flag or ("_" not in match[1] and match[4] not in (None, "True")):  # k=9 is as clear as --k 9
+            return match[0]
+        return flag if value == "True" else f"{flag} {value}"
+
+    message = _KEYWORD.sub(keyword, message)
+    return _PLAIN_KEYWORD.sub(lambda match: flags.get(match[1]) or match[0], message)
+
+
 @contextmanager
 def printable_warnings() -> Iterator[None]:
     """Warnings, which name files and quote texts, as one escaped line without a position in the source."""
@@ -81,7 +110,7 @@ def printable_warnings() -> Iterator[None]:
         message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
     ) -> str:
         if issubclass(category, UserWarning):
-            return f"warning: {' '.join(printable(str(message)).splitlines())}\n"
+            return f"warning: {in_flags(' '.join(printable(str(message)).splitlines()))}\n"
         return printable(original(message, category, filename, lineno, line))
 
     warnings.formatwarning = shown
@@ -112,18 +141,60 @@ class RowsOut:
 
             check_output(self.out)
 
-    def put(self, rows: Iterable[dict[str, Any]]) -> None:
-        """Write or show all rows; a terminal gets the first hundred."""
+    @property
+    def on_screen(self) -> bool:
+        """Whether a person sees the rows."""
+        return self.out is None and not self.as_json and sys.stdout.isatty()
+
+    def put(self, rows: Iterable[dict[str, Any]], *, hidden: Sequence[str] = ()) -> None:
+        """Write or show all rows; a terminal gets the first hundred, without the columns that are `hidden`."""
         if self.out is not None:
             from gemel.files.write_rows import write_rows
 
             count = write_rows(self.out, rows, escape_formulas=self.escape_formulas)
-            echo(f"{self.out}: {count:,} rows", err=True)
+            echo(f"{self.out}: {counted(count, 'row')}", err=True)
         elif self.as_json or not sys.stdout.isatty():
             for row in rows:
                 echo_json(row)
         else:
-            _show(iter(rows))
+            _show({name: value for name, value in row.items() if name not in hidden} for row in rows)
+
+
+_SHORT_FIELD, _SHORT_FIELDS, _SHORT_TEXT = 24, 72, 160  # characters of a value, of all fields, of a text
+
+_OWN_COLUMNS = 2  # fields that have a column each
+
+
+def shortened(row: Mapping[str, Any], fields: Sequence[str]) -> dict[str, Any]:
+    """A row for a table: one line of text, and these fields of it, as one column if they are more than two."""
+    short = {name: _short(str(row[name]), _SHORT_FIELD) for name in fields if row[name] is not None}
+    shown: dict[str, Any] = {name: short.get(name, "") for name in fields}
+    if len(fields) > _OWN_COLUMNS:
+        joined = ", ".join(f"{name} {value}" for name, value in short.items())
+        shown = {"fields": _short(joined, _SHORT_FIELDS)}
+    others = {name: value for name, value in row.items() if name not in (*fields, "text")}
+    return {**others, **shown, "text": _short(str(row["text"]), _SHORT_TEXT)}
+
+
+def _short(text: str, limit: int) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= limit else f"{line[: limit - 1].rstrip()}…"
+
+
+def echo_block(head: str, values: Mapping[str, Any]) -> None:
+    """One result in full: a line of numbers, then each value beside its name, wrapped to the screen."""
+    from shutil import get_terminal_size
+    from textwrap import wrap
+
+    echo(head)
+    margin = max(map(len, values), default=0) + 5
+    width = max(get_terminal_size().columns - margin, 20)
+    for name, value in values.items():
+        shown = ", ".join(map(str, value)) if isinstance(value, list) else "" if value is None else str(value)
+        lines = [part for line in shown.splitlines() for part in wrap(line, width) or [""]] or ["-"]
+        for at, line in enumerate(lines):
+            echo(f"   {'' if at else name:{margin - 5}}  {line}".rstrip())
+    echo()
 
 
 def _show(rows: Iterator[dict[str, Any]]) -> None:

@@ -24,7 +24,7 @@ import numpy as np
 from gemel.encoder.tokenizer import check_texts
 from gemel.errors import GemelError, InputError, MissingExtra
 from gemel.files.records import RecordFile
-from gemel.files.rows import read_rows
+from gemel.files.rows import read_texts
 from gemel.model import load
 from gemel.registry import Registry
 from gemel.types import Encoder, Vectors
@@ -85,7 +85,7 @@ def _glove_content(path: str) -> Encoder:
 
 @BASELINES.add("tfidf")
 def _tfidf(path: str) -> Encoder:
-    return TfIdf().fitted([row.text for row in read_rows(path)]) if path else TfIdf()
+    return TfIdf().fitted([row.text for row in read_texts(path)]) if path else TfIdf()
 
 
 @BASELINES.add("bm25")

@@ -1,5 +1,6 @@
 r"""RecordFile: one streaming reader for .txt, .csv, .tsv, .jsonl (each also .gz), .parquet and standard input.
 
+Text is UTF-8 unless another encoding is named.
 Lines end at "\n" only: U+2028, \x0b and \x85 are part of a text. Each line is one item, good or bad, so that counting
 items counts lines; a bad row is reported as `file:line: reason`.
 """
@@ -8,14 +9,16 @@ from __future__ import annotations
 
 import csv
 import gzip
+import io
 import json
 import sys
 import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import date, datetime
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, NamedTuple, TypeAlias, cast, get_args
 
@@ -30,6 +33,32 @@ _SUFFIXES: dict[str, str] = {f".{name}": name for name in get_args(InputFormat)}
 _JSON_HEADER_ROWS = 20  # rows of a .jsonl file that are searched for names of columns
 
 _BATCH_ROWS = 1024  # of parquet
+
+_SAMPLE = 2**18  # bytes of a file that is not UTF-8 from which its encoding is guessed
+
+_ENCODING: ContextVar[str] = ContextVar("encoding", default="utf-8")
+
+
+@contextmanager
+def reading_as(encoding: str) -> Iterator[None]:
+    """In the block, files whose reader names no encoding are read as `encoding`."""
+    token = _ENCODING.set(encoding)
+    try:
+        yield
+    finally:
+        _ENCODING.reset(token)
+
+
+def check_encoding(encoding: str) -> str:
+    """The encoding, if Python knows it as one of text."""
+    try:
+        if isinstance("a".encode(encoding), bytes):
+            return encoding
+    except (LookupError, ValueError):  # not known, or one of bytes such as hex
+        pass
+    raise InputError(
+        f"unknown encoding {encoding!r}. Known are the codecs of Python: utf-8, cp1252, utf-16, ..."
+    )
 
 
 class Record(NamedTuple):
@@ -56,9 +85,13 @@ Choose: TypeAlias = Callable[[Mapping[str, str]], Sequence[str]]
 class RecordFile:
     """A file with named columns. Nothing is kept in memory: each call reads it again, standard input only once."""
 
-    def __init__(self, path: str | Path, format: str | None = None) -> None:
-        """`path` "-" is standard input. `format`: where the name does not say it; "txt" for standard input."""
+    def __init__(self, path: str | Path, format: str | None = None, encoding: str | None = None) -> None:
+        """`path` "-" is standard input. `format`: where the name does not say it; "txt" for standard input.
+
+        `encoding`: as Python calls it; None: UTF-8, or that of `reading_as`.
+        """
         self.name = "<stdin>" if str(path) == "-" else str(path)
+        self.encoding = check_encoding(encoding or _ENCODING.get())
         self._read: Callable[[], float | None] = lambda: 0.0
         if str(path) == "-":
             self.path, self.kind = Path("-"), format or "txt"
@@ -94,7 +127,7 @@ class RecordFile:
         else:
             _, names = next(self._table(), (0, []))
         if not names:
-            raise InputError(f"{self.name} is empty: expected names of columns and rows")
+            raise no_rows(self.name)
         self._check_unique(names, names)
         return names
 
@@ -121,15 +154,22 @@ class RecordFile:
 
     def rows(self) -> Iterator[tuple[int | str, dict[str, Any]]]:
         """The line and all columns of every row; rows of .jsonl may have different ones. A bad row raises."""
-        if self.kind != "jsonl":
-            names = self.columns()
-            for line, values in self.good_records(names):
-                yield line, dict(zip(names, values, strict=True))
-            return
-        for line, row in self._json():
+        for line, row in self.all_rows():
             if isinstance(row, Bad):
                 raise self.error(row)
             yield line, row
+
+    def all_rows(self) -> Iterator[tuple[int | str, dict[str, Any] | Bad]]:
+        """`rows` with the bad ones."""
+        if self.kind == "jsonl":
+            yield from self._json()
+            return
+        names = self.columns()
+        for record in self.records(names):
+            if isinstance(record, Bad):
+                yield record.line, record
+            else:
+                yield record.line, dict(zip(names, record.values, strict=True))
 
     def scan(self, choose: Choose, *, optional: Collection[str] = ()) -> Iterator[Record | Bad]:
         """The rows in one pass: `choose` is called once with the columns (of .jsonl: of the first row)."""
@@ -241,7 +281,7 @@ class RecordFile:
     def _lines(self) -> Iterator[str | Bad]:
         """Each line with its ending; a name that ends in .gz is unpacked."""
         if self.name == "<stdin>":
-            yield from _decoded_lines(sys.stdin.buffer)
+            yield from self._decoded(sys.stdin.buffer)
             return
         try:
             raw = self.path.open("rb")
@@ -251,7 +291,26 @@ class RecordFile:
         self._read = lambda: None if size is None else 1.0 if raw.closed else raw.tell() / size
         with raw, self._gzip_errors():
             packed = self.path.suffix.lower() == ".gz"
-            yield from _decoded_lines(cast(BinaryIO, gzip.GzipFile(fileobj=raw)) if packed else raw)
+            yield from self._decoded(cast(BinaryIO, gzip.GzipFile(fileobj=raw)) if packed else raw)
+
+    def _decoded(self, stream: BinaryIO) -> Iterator[str | Bad]:
+        if self.encoding.lower() in ("utf-8", "utf8", "utf-8-sig"):
+            yield from _decoded_lines(stream, "utf-8", self._hint)
+        elif "\n".encode(self.encoding) == b"\n":
+            yield from _decoded_lines(stream, self.encoding, lambda _: "")
+        else:  # UTF-16, whose line feeds have other bytes
+            yield from _wide_lines(stream, self.encoding)
+
+    def _hint(self, line: bytes) -> str:
+        """What to do about a line that is not UTF-8."""
+        sample = line
+        if self.path.is_file() and self.path.suffix.lower() != ".gz":
+            with self.path.open("rb") as file:
+                sample = file.read(_SAMPLE)
+        guess = likely_encoding(sample) or likely_encoding(line)
+        if guess is None:
+            return ". Name the encoding of the file with encoding (--encoding)"
+        return f". It looks like {guess}: read it with encoding={guess!r} (--encoding {guess})"
 
     @contextmanager
     def _gzip_errors(self) -> Iterator[None]:
@@ -266,6 +325,11 @@ def existing_file(path: Path) -> Path:
     if path.is_dir() or not path.exists():
         raise InputError(f"{path} is a folder, not a file" if path.is_dir() else f"no file at {path}")
     return path
+
+
+def no_rows(where: str) -> InputError:
+    """The error for an input that is empty, or has only names of columns."""
+    return InputError(f"{where} is empty: there are no rows to read")
 
 
 def kind_of(value: object) -> str:
@@ -300,11 +364,29 @@ def _format_of(path: Path) -> str:
     return kind
 
 
-def _decoded_lines(stream: BinaryIO) -> Iterator[str | Bad]:
+def _wide_lines(stream: BinaryIO, encoding: str) -> Iterator[str | Bad]:
+    """Lines of a file in UTF-16 or UTF-32; nothing can be read after bytes that are neither."""
+    text = io.TextIOWrapper(stream, encoding, newline="\n")
     number = 0
+    try:
+        while line := text.readline(LINE_LIMIT):
+            number += 1
+            yield line.removeprefix("\ufeff") if number == 1 else line
+    except UnicodeError as error:
+        reason = error.reason if isinstance(error, UnicodeDecodeError) else error
+        yield Bad(number + 1, f"not {encoding}: {reason}")
+    finally:
+        text.detach()  # the stream is closed by its owner
+
+
+def _decoded_lines(stream: BinaryIO, encoding: str, hint: Callable[[bytes], str]) -> Iterator[str | Bad]:
+    """`hint`: what to do about the first line that cannot be decoded."""
+    number = 0
+    advice: str | None = None
+    shown = encoding.upper() if encoding == "utf-8" else encoding
     while raw := stream.readline(LINE_LIMIT + 1):
         number += 1
-        if number == 1:
+        if number == 1 and encoding == "utf-8":
             raw = raw.removeprefix(b"\xef\xbb\xbf")  # a byte order mark
             if not raw:
                 return
@@ -314,9 +396,58 @@ def _decoded_lines(stream: BinaryIO) -> Iterator[str | Bad]:
             yield Bad(number, f"the line is longer than {LINE_LIMIT:,} bytes")
             continue
         try:
-            yield raw.decode("utf-8")
+            yield raw.decode(encoding)
         except UnicodeDecodeError as error:
-            yield Bad(number, f"not UTF-8: byte 0x{raw[error.start]:02x} at position {error.start}")
+            advice = hint(raw) if advice is None else advice
+            where = f"byte 0x{raw[error.start]:02x} at position {error.start}"
+            yield Bad(number, f"not {shown}: {where}{advice}")
+
+
+# Letters that are frequent in text of an encoding, for a guess: of those beside ASCII letters, and of other scripts.
+_LATIN = {
+    "cp1252": "àáâãäåæçèéêëìíîïñòóôõöøùúûüÿßœÀÁÂÃÄÅÆÇÈÉÊËÌÍÎÏÑÒÓÔÕÖØÙÚÛÜŒ‘’“”„–—…€£§°«»¿¡·•®©",
+    "cp1250": "ąćčďęěłľňńőřśšťůűźżžáéíóúýöüäôçđßĄĆČĎĘĚŁĽŇŃŐŘŚŠŤŮŰŹŻŽÁÉÍÓÚÝÖÜÄÔ‘’“”„–—…€§°«»",
+    "cp1254": "ğışçöüİŞĞÇÖÜâîû‘’“”–—…€",
+    "cp850": "àâäåçéèêëïîìíñòóôöùúûüßæøÇÜÉÄÅÆÖÑ",
+    "mac_roman": "àáâãäåæçèéêëìíîïñòóôöùúûüßøœ‘’“”–—…",
+}
+
+_OTHER_SCRIPTS = {
+    "cp1251": "оеаинтсрвл",
+    "koi8_r": "оеаинтсрвл",
+    "cp1253": "αοιετσνηυρ",
+    "cp1255": "יוהלאמרתבש",
+    "cp1256": "اليمونرتبع",
+    "shift_jis": "のにをはがとでたいしまーんス",
+    "euc_jp": "のにをはがとでたいしまーんス",
+    "gb18030": "的一是不了在人有我他这中大来上国和",
+    "big5": "的一是不了在人有我他這中大來上國和",
+    "euc_kr": "이다는을의에고가지하한기",
+}
+
+
+def likely_encoding(sample: bytes) -> str | None:
+    """The encoding that bytes which are not UTF-8 are most probably in; None: no idea."""
+    if sample.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return "utf-16"
+    if sample.count(0) > len(sample) // 4:  # every other byte of ASCII in UTF-16
+        return "utf-16-le" if sample[1::2].count(0) > sample[0::2].count(0) else "utf-16-be"
+    high = [byte > 0x7F for byte in sample]
+    together = sum(one and two for one, two in pairwise(high))
+    letters = _OTHER_SCRIPTS if 2 * together > sum(high) else _LATIN  # accents stand alone among ASCII
+    scores = {encoding: _familiarity(sample, encoding, common) for encoding, common in letters.items()}
+    best = max(scores, key=lambda encoding: scores[encoding])
+    return best if scores[best] >= (0.5 if letters is _LATIN else 0.1) else None
+
+
+def _familiarity(sample: bytes, encoding: str, common: str) -> float:
+    """The share of the characters beyond ASCII that are `common`; 0 if the sample cannot be decoded."""
+    whole = sample[: sample.rfind(b"\n") + 1] or sample  # the sample may end inside of a character
+    try:
+        rare = [character for character in whole.decode(encoding) if character > "\x7f"]
+    except UnicodeDecodeError:
+        return 0.0
+    return sum(character in common for character in rare) / max(len(rare), 1)
 
 
 def _bare(line: str) -> str:

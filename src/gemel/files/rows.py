@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple, get_args
 
 from gemel.errors import InputError
-from gemel.files.records import Bad, InputFormat, Record, RecordFile, kind_of, listed
+from gemel.files.records import Bad, InputFormat, Record, RecordFile, kind_of, listed, no_rows
+from gemel.terminal import counted
 
 BAD_SHOWN = 5  # messages kept of the rows that `skip_bad` leaves out
+
+ID_COLUMN = "id"
+"""The column of the ids where the caller names none."""
 
 
 class Row(NamedTuple):
@@ -42,6 +46,16 @@ class Columns:
             f"Columns: {listed(list(columns))}"
         )
 
+    def with_default_id(self, types: Mapping[str, str]) -> Columns:
+        """With the column "id" as that of the ids, if none is named and there is one beside the texts.
+
+        `types` says what each column contains; ids are strings or whole numbers.
+        """
+        usable = types.get(ID_COLUMN, "").startswith(("string", "number", "int", "uint"))
+        if self.id is not None or not usable or self.text == ID_COLUMN or len(types) < 2:
+            return self
+        return replace(self, id=ID_COLUMN)
+
     def check(self, columns: Sequence[str]) -> None:
         """Refuse names that the input does not have."""
         for name in (self.text, self.id):
@@ -49,34 +63,100 @@ class Columns:
                 raise InputError(f"{self.where}: no column {name!r}. Columns: {listed(list(columns))}")
 
 
+class SkippedRows:
+    """The bad rows of an input: counted if they may be left out, else the first is an error."""
+
+    def __init__(self, allowed: bool) -> None:
+        self.count = 0
+        self.messages: list[str] = []
+        """The first few of them, as `file:line: reason`."""
+        self._allowed = allowed
+
+    def add(self, message: str) -> None:
+        """Leave out a row; an InputError unless that is allowed."""
+        if not self._allowed:
+            raise InputError(message)
+        self.count += 1
+        if len(self.messages) < BAD_SHOWN:
+            self.messages.append(message)
+
+    def summary(self) -> str:
+        """How many rows were left out, and why the first was; empty if none was."""
+        return (
+            f"{counted(self.count, 'bad row')} skipped, the first: {self.messages[0]}" if self.count else ""
+        )
+
+    def nothing_left(self, where: str) -> InputError:
+        """The error for an input without a row that can be used."""
+        return InputError(f"{where}: no row can be used: {self.summary()}") if self.count else no_rows(where)
+
+
 class TextRows(Iterator[Row]):
     """The rows of one input, in order, with the progress and the number of bad rows that were skipped."""
 
     def __init__(
-        self, rows: Iterator[Row | Bad], where: str, skip_bad: bool, fraction: Callable[[], float | None]
+        self,
+        rows: Iterator[Row | Bad],
+        where: str,
+        skip_bad: bool,
+        fraction: Callable[[], float | None],
+        names: Sequence[str] = (),
     ) -> None:
-        self.skipped = 0
-        """Bad rows left out so far; always 0 without `skip_bad`."""
-        self.bad: list[str] = []
-        """The first few of them, as `file:line: reason`."""
+        """`names`: the column of the texts and that of the ids, once the first row is read."""
         self._rows = rows
         self._where = where
-        self._skip_bad = skip_bad
+        self._skipped = SkippedRows(skip_bad)
         self._fraction = fraction
+        self._names = names
+        self._taken = 0
+        self._ahead: list[Row] = []
+
+    @property
+    def skipped(self) -> int:
+        """Bad rows left out so far; always 0 without `skip_bad`."""
+        return self._skipped.count
+
+    @property
+    def bad(self) -> list[str]:
+        """The first few of them, as `file:line: reason`."""
+        return self._skipped.messages
+
+    @property
+    def with_ids(self) -> bool:
+        """Whether the ids are those of a column, not row numbers; known once the first row is read."""
+        return len(self._names) > 1
 
     @property
     def fraction(self) -> float | None:
         """The part of the input that was read, 0 to 1; None if unknown (standard input)."""
         return self._fraction()
 
+    def started(self) -> TextRows:
+        """These rows, after the first was read: an input without a row that can be used is an error here."""
+        self._ahead = [next(self)]
+        self._taken -= 1
+        return self
+
     def __next__(self) -> Row:
+        if self._ahead:
+            item = self._ahead.pop()
+        else:
+            try:
+                item = self._next_good()
+            except StopIteration:
+                if not self._taken:
+                    raise self._skipped.nothing_left(self._where) from None
+                raise
+        self._taken += 1
+        return item
+
+    def skipped_summary(self) -> str:
+        """How many bad rows were left out, and why the first was; empty if none was."""
+        return self._skipped.summary()
+
+    def _next_good(self) -> Row:
         while isinstance(item := next(self._rows), Bad):
-            message = f"{self._where}:{item.line}: {item.reason}"
-            if not self._skip_bad:
-                raise InputError(message)
-            self.skipped += 1
-            if len(self.bad) < BAD_SHOWN:
-                self.bad.append(message)
+            self._skipped.add(f"{self._where}:{item.line}: {item.reason}")
         return item
 
 
@@ -87,42 +167,63 @@ def read_rows(
     id_column: str | None = None,
     format: InputFormat | None = None,
     skip_bad: bool = False,
+    encoding: str | None = None,
 ) -> TextRows:
     """The rows of a file, or of standard input if `path` is "-" (then `format` is "txt" unless given).
 
-    Without `id_column` the id is the row number from 0; a bad row that is skipped keeps its number.
-    Without `text_column` the column is "text", else the only one that contains strings.
+    Without `id_column` the ids are those of the column "id"; without that, the row numbers from 0; a bad row that is
+    skipped keeps its number.
+    Without `text_column` the column is "text", else the only other one that contains strings.
+    An input without any row that can be used is an error. `encoding`: as of `RecordFile`.
     """
     if format is not None and format not in get_args(InputFormat):
         raise InputError(f"unknown input format {format!r}. Known: {', '.join(get_args(InputFormat))}")
-    file = RecordFile(path, format)
-    columns = Columns(text_column, id_column, file.name)
+    file = RecordFile(path, format, encoding)
     if file.kind == "txt" and (text_column is not None or id_column is not None):
         raise InputError(f"{file.name}: a .txt file has one text per line and no columns to name")
-    return TextRows(_rows(file, columns), file.name, skip_bad, file.fraction)
+    return _text_rows(file, Columns(text_column, id_column, file.name), skip_bad, ids=True)
 
 
-def _rows(file: RecordFile, columns: Columns) -> Iterator[Row | Bad]:
+def read_texts(path: Path | str, *, text_column: str | None = None, skip_bad: bool = False) -> TextRows:
+    """`read_rows` where only the texts are of interest: ids are row numbers, and bad ones do no harm."""
+    file = RecordFile(path)
+    return _text_rows(file, Columns(text_column, None, file.name), skip_bad, ids=False)
+
+
+def _text_rows(file: RecordFile, columns: Columns, skip_bad: bool, *, ids: bool) -> TextRows:
     names: list[str] = []
-    for number, record in enumerate(file.scan(lambda types: _choose(file, columns, types, names))):
+    return TextRows(_rows(file, columns, names, ids), file.name, skip_bad, file.fraction, names)
+
+
+def _rows(file: RecordFile, columns: Columns, names: list[str], ids: bool) -> Iterator[Row | Bad]:
+    def choose(types: Mapping[str, str]) -> list[str]:
+        chosen = columns.with_default_id(types)
+        names.extend(_choose(file, chosen, types)[: 2 if ids else 1])
+        return names
+
+    for number, record in enumerate(file.scan(choose)):
         yield record if isinstance(record, Bad) else row_of(record, names, number)
 
 
-def _choose(file: RecordFile, columns: Columns, types: Mapping[str, str], names: list[str]) -> list[str]:
-    """The column of the texts and that of the ids, put into `names`."""
+def _choose(file: RecordFile, columns: Columns, types: Mapping[str, str]) -> list[str]:
+    """The column of the texts and that of the ids, if there is one."""
     if file.kind != "jsonl":  # each row of it has its own fields
         columns.check(list(types))
     text = columns.choose_text(list(types), [name for name, kind in types.items() if kind == "string"])
     if file.kind == "parquet" and types[text] != "string":
         raise InputError(f"{file.name}: column {text!r} holds {types[text]}, not strings")
-    names += [text] if columns.id is None else [text, columns.id]
-    return names
+    return [text] if columns.id is None else [text, columns.id]
 
 
 def text_column_of(file: RecordFile, columns: Columns) -> str:
     """The column that `read_rows` would take the texts from; of .jsonl the first row decides."""
     names: list[str] = []
-    next(file.scan(lambda types: _choose(file, columns, types, names)), None)
+
+    def choose(types: Mapping[str, str]) -> list[str]:
+        names.extend(_choose(file, columns, types))
+        return names
+
+    next(file.scan(choose), None)
     return names[0] if names else columns.choose_text([], [])
 
 

@@ -74,7 +74,7 @@ def read_cluster_folder(folder: Path) -> ClusteredTexts:
         raise InputError(f"{folder} cannot be added to: {error}. Cluster all texts again") from error
     ids, texts = [], []
     if len(clusters.labels):
-        table = RecordFile(folder / _ASSIGNMENTS)
+        table = RecordFile(folder / _ASSIGNMENTS, encoding="utf-8")
         if not {"id", "text"} <= set(table.columns()):
             raise InputError(
                 f"{folder / _ASSIGNMENTS} has no columns 'id' and 'text'. Cluster all texts again"

@@ -20,6 +20,7 @@ from gemel.errors import InputError, MissingExtra
 from gemel.groups.neighbors import neighbors_of, pairs_above
 from gemel.model import Model
 from gemel.options import EncodeOptions
+from gemel.terminal import counted
 from gemel.types import AnyVectors, Encoder, ShownResult, Vectors
 from gemel.vectors.pair_scan import Pairs
 from gemel.vectors.similarity import checked, normalize
@@ -241,7 +242,7 @@ class DedupeResult(ShownResult):
         """One line of text."""
         same = int(self.exact.sum())
         parts = [
-            f"{self.texts:,} texts: {len(self.kept):,} kept",
+            f"{counted(self.texts, 'text')}: {len(self.kept):,} kept",
             f"{len(self.removed):,} removed ({same:,} exact, {len(self.removed) - same:,} near duplicates)",
         ]
         if self.spared:

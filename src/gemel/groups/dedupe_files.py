@@ -16,12 +16,14 @@ from typing import Any
 from gemel.errors import InputError, WorkError
 from gemel.evaluation.report import markup
 from gemel.evaluation.report.markup import STYLE, Markup, element, join
-from gemel.files.records import RecordFile, kind_of
-from gemel.files.rows import Columns
+from gemel.files.records import Bad, RecordFile, kind_of
+from gemel.files.rows import ID_COLUMN, Columns, SkippedRows
 from gemel.files.write_rows import write_rows
 from gemel.groups.dedupe import DedupeResult, DuplicateGroup
 
 _REASON = ("duplicate_of", "reason", "score")
+
+_NUMBERED = ("duplicate_of_row",)  # one more where the id is only the number of a row
 
 
 @dataclass(frozen=True)
@@ -34,48 +36,77 @@ class Documents:
     texts: list[str]
     """The text columns of each row, joined by a line break."""
     ids: list[str]
+    with_ids: bool
+    """Whether the ids are those of a column; else they are row numbers from 0."""
     columns: list[str]
     """All columns; of .jsonl those of the first rows."""
     ending: str
     """Of the files to write: that of the input, without .gz."""
+    skipped: SkippedRows
+
+    def name(self, position: int) -> str:
+        """The id of a text, or "row 3"."""
+        return self.ids[position] if self.with_ids else f"row {self.ids[position]}"
 
 
 def read_documents(
-    path: str | Path, *, text_columns: Sequence[str] = (), id_column: str | None = None
+    path: str | Path,
+    *,
+    text_columns: Sequence[str] = (),
+    id_column: str | None = None,
+    skip_bad: bool = False,
 ) -> Documents:
-    """The rows of a file. The default of `text_columns` is "text", else the only column; ids default to row numbers."""
+    """The rows of a file. The default of `text_columns` is "text", else the only column beside the ids.
+
+    The ids are those of the column "id" if none is named and there is one, else row numbers from 0.
+    """
     file = RecordFile(path)
     if file.kind == "txt" and (text_columns or id_column):
         raise InputError(f"{path}: a .txt file has one text per line and no columns to name")
     names = file.columns()
+    if id_column is None and ID_COLUMN in names and ID_COLUMN not in text_columns and len(names) > 1:
+        id_column = ID_COLUMN
     columns = [*text_columns] or [Columns(None, id_column, str(path)).choose_text(names, names)]
     for name in (*columns, *([id_column] if id_column else [])):
         Columns(name, None, str(path)).check(names)
     rows: list[dict[str, Any]] = []
     texts: list[str] = []
     ids: list[str] = []
-    for line, row in file.rows():
-        parts = [row.get(name) for name in columns]
-        wrong = next((i for i, part in enumerate(parts) if not isinstance(part, str)), None)
-        if wrong is not None:
-            raise InputError(
-                f"{path}:{line}: {columns[wrong]!r} must be a string, got {kind_of(parts[wrong])}"
-            )
-        if id_column is not None and id_column not in row:
-            raise InputError(f"{path}:{line}: no field {id_column!r} for the id")
-        texts.append("\n".join(str(part) for part in parts))
-        ids.append(str(len(rows) if id_column is None else row[id_column]))
+    skipped = SkippedRows(skip_bad)
+    for number, (line, row) in enumerate(file.all_rows()):
+        wrong = _why_bad(row, columns, id_column)
+        if wrong is not None or isinstance(row, Bad):
+            skipped.add(f"{path}:{line}: {wrong}")
+            continue
+        texts.append("\n".join(row[name] for name in columns))
+        ids.append(str(number if id_column is None else row[id_column]))
         rows.append(row)
-    return Documents(file.path, rows, texts, ids, names, f".{file.kind}")
+    if not rows:
+        raise skipped.nothing_left(str(path))
+    return Documents(file.path, rows, texts, ids, id_column is not None, names, f".{file.kind}", skipped)
+
+
+def _why_bad(row: dict[str, Any] | Bad, columns: Sequence[str], id_column: str | None) -> str | None:
+    """Why the row cannot be used; None: it can."""
+    if isinstance(row, Bad):
+        return row.reason
+    for name in columns:
+        if not isinstance(row.get(name), str):
+            return f"{name!r} must be a string, got {kind_of(row.get(name))}"
+    if id_column is not None and id_column not in row:
+        return f"no field {id_column!r} for the id"
+    return None
 
 
 def write_documents(folder: Path, documents: Documents, result: DedupeResult) -> list[Path]:
-    """Write kept.* and removed.*; the latter with three more columns: id of the kept text, exact or near, score."""
+    """Write kept.* and removed.*; the latter with more columns: id or row of the kept text, exact or near, score."""
     kept = [documents.rows[i] for i in result.kept.tolist()]
     columns = zip(result.removed, result.duplicate_of, result.exact, result.score, strict=True)
     removed = []
     for i, other, same, score in columns:
-        reason = (documents.ids[other], "exact" if same else "near", round(float(score), 4))
+        name = documents.ids[other]
+        reason = [name, "exact" if same else "near", round(float(score), 4)]
+        reason += [] if documents.with_ids else [int(name)]
         removed.append({**documents.rows[i], **dict(zip(_reason_names(documents), reason, strict=True))})
     paths = [folder / f"{name}{documents.ending}" for name in ("kept", "removed")]
     if documents.ending == ".txt":
@@ -88,8 +119,9 @@ def write_documents(folder: Path, documents: Documents, result: DedupeResult) ->
 
 
 def _reason_names(documents: Documents) -> list[str]:
-    """Names for three more columns, which the input does not have."""
-    return [f"dedupe_{name}" if name in documents.columns else name for name in _REASON]
+    """Names for the additional columns, which the input does not have."""
+    names = _REASON if documents.with_ids else (*_REASON, *_NUMBERED)
+    return [f"dedupe_{name}" if name in documents.columns else name for name in names]
 
 
 def _write_table(path: Path, rows: list[dict[str, Any]], columns: list[str]) -> None:
@@ -184,7 +216,7 @@ def _group(documents: Documents, group: DuplicateGroup, scores: Mapping[int, flo
     for position in group.removed[:MEMBERS]:
         score = scores[position]
         why = element("b", "exact" if score is None else f"{score:.3f}")
-        about = element("span", why, element("small", documents.ids[position]))
+        about = element("span", why, element("small", documents.name(position)))
         items.append(element("li", about, element("span", highlighted(kept, documents.texts[position]))))
     more = len(group.removed) - MEMBERS
     if more > 0:
@@ -192,7 +224,7 @@ def _group(documents: Documents, group: DuplicateGroup, scores: Mapping[int, flo
     return element(
         "article",
         element("p", _cut(kept), class_="kept"),
-        element("small", f"kept, {documents.ids[group.kept]}; {len(group.removed):,} removed"),
+        element("small", f"kept, {documents.name(group.kept)}; {len(group.removed):,} removed"),
         element("ul", *items),
     )
 

@@ -21,7 +21,7 @@ from gemel.errors import InputError
 from gemel.index.binding import IndexEncoder, IndexState, unit
 from gemel.index.fields import check_characters, check_name, checked_value, infer, unknown_field
 from gemel.index.port import FieldType, FieldValue, PassageRows, digest_of, documents_in
-from gemel.terminal import Progress
+from gemel.terminal import Progress, counted
 from gemel.types import ShownResult, Vectors
 
 Existing: TypeAlias = Literal["error", "replace", "skip"]
@@ -55,7 +55,7 @@ class WriteResult(ShownResult):
     def summary(self) -> str:
         """One line for a person."""
         parts = [f"{self.added:,} added", f"{self.replaced:,} replaced", f"{self.unchanged:,} unchanged"]
-        parts.append(f"{self.encoded:,} passages encoded")
+        parts.append(f"{counted(self.encoded, 'passage')} encoded")
         if self.truncated:
             parts.append(f"{self.truncated:,} cut")
         return ", ".join(parts)

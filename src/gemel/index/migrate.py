@@ -28,7 +28,7 @@ from gemel.index.ingest import IncomingBatch, prepare
 from gemel.index.port import DocumentPassages, Header, Store, digest_of, documents_in, rows_of
 from gemel.model import Model, load
 from gemel.options import EncodeOptions, Precision
-from gemel.terminal import Progress
+from gemel.terminal import Progress, counted
 from gemel.types import ShownResult
 from gemel.vectors.bm25 import WordRules
 
@@ -63,8 +63,8 @@ class MigrateResult(ShownResult):
             return f"{self.after} made it already, nothing to do"
         parts = [
             f"{self.before} → {self.after}",
-            f"{self.documents:,} documents",
-            f"{self.encoded:,} passages encoded",
+            counted(self.documents, "document"),
+            f"{counted(self.encoded, 'passage')} encoded",
         ]
         if self.kept:
             parts.append(f"{self.kept:,} kept from an earlier run")

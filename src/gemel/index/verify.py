@@ -14,6 +14,7 @@ from gemel.errors import GemelError
 from gemel.index.binding import Binding, IndexState
 from gemel.index.port import DocumentPassages, digest_of, documents_in
 from gemel.index.where import Compare
+from gemel.terminal import counted
 from gemel.types import ShownResult
 
 CLOSE = 1e-4
@@ -81,11 +82,11 @@ def verify(state: IndexState, sample: int) -> VerifyResult:
     header = state.table.header
     checks = [_header(state)]
     walk = _walk(state, sample)
-    counted = state.table.count()
-    same = (counted.documents, counted.passages) == (walk.documents, walk.passages)
-    read = f"{walk.documents:,} documents, {walk.passages:,} passages"
+    count = state.table.count()
+    same = (count.documents, count.passages) == (walk.documents, walk.passages)
+    read = f"{counted(walk.documents, 'document')}, {counted(walk.passages, 'passage')}"
     if not same:
-        read += f" read, but {counted.documents:,} and {counted.passages:,} counted"
+        read += f" read, but {count.documents:,} and {count.passages:,} counted"
     fine = f"all vectors have {header.dim} numbers and length 1"
     checks += [
         Check("counts", same, read),

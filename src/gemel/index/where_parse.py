@@ -527,6 +527,13 @@ def _mismatch(name: str, kind: FieldType, operator: str, value: Literals, fittin
         dates = kind.removesuffix("s") in ("date", "datetime")
         return f"{text}: write {name} {operator} '2024-12-31'" if dates else text
     meant = _short(fitting)
+    if kind == "text" and operator in ("<", "<=", ">", ">=") and isinstance(value, int | float):
+        # '10' < '9': the comparison of texts would leave out rows without a word.
+        number = KINDS[type(value)]
+        instead = f"read the column as {number}: --field {name}:{number}"
+        if name == "id":
+            instead = "keep the number in a field of another name too: ids are texts"
+        return f"{text}. Texts are ordered by characters, '10' before '9'. To compare numbers, {instead}"
     return f"{text}: write {name} {operator} {f'({meant}, ...)' if operator == 'in' else meant}"
 
 

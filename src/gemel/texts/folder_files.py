@@ -415,12 +415,19 @@ def json_values(values: Iterable[object]) -> bytes:
     return b"".join(_json_line(value) for value in values)
 
 
-def json_rows(ids: Sequence[str], vectors: AnyVectors, texts: Sequence[str] | None = None) -> Iterator[bytes]:
-    """One {"id", "vector"} object per line; the numbers read back as exactly the same values."""
+def json_rows(
+    ids: Sequence[str], vectors: AnyVectors, texts: Sequence[str] | None = None, *, numbered: bool = False
+) -> Iterator[bytes]:
+    """One {"id", "vector"} object per line; the numbers read back as exactly the same values.
+
+    `numbered`: the ids are row numbers, which are then in "row" as well.
+    """
     template = "[" + ", ".join([_DIGITS.get(str(vectors.dtype), "%d")] * vectors.shape[1]) + "]"
     for row, name in enumerate(ids):
         numbers = template % tuple(vectors[row].tolist())
-        fields = {"id": name} if texts is None else {"id": name, "text": texts[row]}
+        fields: dict[str, object] = {"id": name, **({"row": int(name)} if numbered else {})}
+        if texts is not None:
+            fields["text"] = texts[row]
         yield _json_line(fields)[:-2] + b', "vector": ' + numbers.encode("ascii") + b"}\n"
 
 

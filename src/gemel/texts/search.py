@@ -18,6 +18,7 @@ from gemel.errors import InputError
 from gemel.index.query import Answer, Hit, ScoredBy
 from gemel.model import Model
 from gemel.options import CrossOptions, EncodeKeywords, EncodeOptions, check_count
+from gemel.terminal import counted
 from gemel.texts.cascade import (
     Cascade,
     CascadeHits,
@@ -176,14 +177,14 @@ class TextHits(ShownResult):
 
     def summary(self) -> str:
         """A description in one line."""
-        queries = "1 query" if len(self) == 1 else f"{len(self):,} queries"
-        parts = [f"{queries}, {len(self.texts):,} texts, scored by {self.scored_by}"]
+        queries, texts = counted(len(self), "query", "queries"), counted(len(self.texts), "text")
+        parts = [f"{queries}, {texts}, scored by {self.scored_by}"]
         if self.hits.recall is None:
             parts.append("every text compared")
         else:
             parts.append(f"recall about {self.hits.recall:.1%} (measured on a sample)")
         if self.encoded < len(set(self.texts)):
-            parts.append(f"{self.encoded:,} texts encoded")
+            parts.append(f"{counted(self.encoded, 'text')} encoded")
         return ", ".join(parts)
 
     def _shown_rows(self) -> Iterable[Mapping[str, object]]:
@@ -328,7 +329,7 @@ class TextPairs(ShownResult):
     def summary(self) -> str:
         """A description in one line."""
         line = self.pairs.summary()
-        return line if self.pairs.recall is None else f"{line}, {self.encoded:,} texts encoded"
+        return line if self.pairs.recall is None else f"{line}, {counted(self.encoded, 'text')} encoded"
 
     def _shown_rows(self) -> Iterable[Mapping[str, object]]:
         return self.rows()

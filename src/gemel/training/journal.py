@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,8 +22,8 @@ from numpy.typing import NDArray
 
 from gemel.errors import InputError, WorkError, did_you_mean
 from gemel.files.atomic import sync_open, write_atomic
+from gemel.terminal import StatusLine
 from gemel.terminal import clock as clock_text
-from gemel.terminal import printable
 from gemel.training.watch import SimilaritySample
 
 if TYPE_CHECKING:
@@ -289,8 +288,6 @@ def _text(value: object) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
-_INTERVAL = 0.2  # seconds between two updates of the progress line
-
 _MEMORY = 0.95  # weight of the earlier steps in the smoothed loss
 
 
@@ -301,12 +298,12 @@ class Bar:
         self, steps: int, *, shown: bool, start: int = 0, clock: Callable[[], float] = perf_counter
     ) -> None:
         """`start`: steps done before a resume; `clock` returns seconds."""
-        self._steps, self._shown, self._start, self._clock = steps, shown, start, clock
+        self._steps, self._start, self._clock = steps, start, clock
         self._step, self._texts, self._busy = start, 0, 0.0
         self._loss: Smoothed = Smoothed(_MEMORY)
         self._score = ""
-        self._started = self._resumed = self._written = clock()
-        self._width = 0
+        self._started = self._resumed = clock()
+        self._line = StatusLine(shown=shown, clock=clock)
 
     def step(self, step: int, loss: float, texts: int) -> None:
         """A step is done; `texts` went through the encoder in it."""
@@ -314,9 +311,8 @@ class Bar:
         self._busy += now - self._resumed
         self._resumed, self._step, self._texts = now, step, self._texts + texts
         self._loss.add(loss)
-        if self._shown and now - self._written >= _INTERVAL:
-            self._written = now
-            self._write(now)
+        if self._line.due():
+            self._line.write(self._state())
 
     def evaluated(self, score: str) -> None:
         """An evaluation ended with `score`, such as "spearman 61.20". Its time does not count for texts/s."""
@@ -324,31 +320,23 @@ class Bar:
 
     def say(self, sentence: str) -> None:
         """Print a line above the progress line."""
-        if self._shown:
-            sys.stderr.write("\r" + printable(sentence).ljust(self._width) + "\n")
-            self._write(self._clock())
+        self._line.say(sentence, self._state())
 
     def close(self) -> None:
         """Print the last state and end the line."""
-        if self._shown:
-            self._write(self._clock())
-            sys.stderr.write("\n")
+        self._line.close(self._state())
 
-    def _write(self, now: float) -> None:
+    def _state(self) -> str:
         parts = [f"step {self._step:,} of {self._steps:,}"]
         done = self._step - self._start
         if done > 0:
-            left = (now - self._started) / done * (self._steps - self._step)
+            left = (self._clock() - self._started) / done * (self._steps - self._step)
             parts += [
                 f"loss {self._loss.value:.4f}",
                 f"{self._texts / max(self._busy, 1e-9):,.0f} texts/s",
                 f"{clock_text(left)} left",
             ]
-        parts += [self._score] if self._score else []
-        line = ", ".join(parts)
-        sys.stderr.write("\r" + line.ljust(self._width))
-        sys.stderr.flush()
-        self._width = max(len(line), self._width)
+        return ", ".join([*parts, self._score] if self._score else parts)
 
 
 class Smoothed:

@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from gemel.errors import InputError, MissingExtra
 from gemel.options import check_count, parse_bytes
-from gemel.terminal import Progress
+from gemel.terminal import Progress, counted
 from gemel.types import ShownResult, Vectors
 from gemel.vectors.scan.compare import Scanner, ScanResult, in_threads
 from gemel.vectors.scan.scanner import Scan
@@ -195,7 +195,7 @@ class Pairs(ShownResult):
 
     def summary(self) -> str:
         """A description in one line."""
-        parts = [f"{len(self):,} pairs", f"{self.compared:,} compared"]
+        parts = [counted(len(self), "pair"), f"{self.compared:,} compared"]
         if self.complete:
             parts.append("complete")
         else:

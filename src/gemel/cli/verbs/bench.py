@@ -8,6 +8,7 @@ import click
 
 from gemel.cli import flags
 from gemel.cli.output import echo, echo_json
+from gemel.terminal import counted
 
 if TYPE_CHECKING:
     from gemel.texts.benchmark import BenchmarkResult, EngineResult
@@ -21,6 +22,8 @@ Examples:
 @click.command(epilog=EXAMPLES)
 @click.argument("file", required=False, metavar="[FILE]")
 @flags.text_column_option()
+@flags.encoding_option
+@flags.skip_bad_option
 @click.option(
     "--sample", type=click.IntRange(1), default=1000, show_default=True, help="Use at most this many texts."
 )
@@ -37,6 +40,7 @@ def command(
     file: str | None,
     text_column: str | None,
     sample: int,
+    skip_bad: bool,
     progress: bool | None,
     as_json: bool,
     **settings: Any,
@@ -49,7 +53,7 @@ def command(
     """
     from gemel.texts.benchmark import run_benchmark
 
-    texts = _texts(file, text_column, sample)
+    texts = _texts(file, text_column, sample, skip_bad)
     result = run_benchmark(model, texts, progress=flags.shows_progress(progress), **settings)
     if as_json:
         rows = [trial.to_json() for trial in result.ran]
@@ -64,22 +68,26 @@ def command(
         echo(f"not run: {reason}", err=True)
 
 
-def _texts(path: str | None, column: str | None, count: int) -> list[str]:
+def _texts(path: str | None, column: str | None, count: int, skip_bad: bool) -> list[str]:
     from itertools import islice
 
     if path is None:
         from gemel.cli.verbs.demo import sentences
 
         return sentences()[:count]
-    from gemel.files.rows import read_rows
+    from gemel.files.rows import read_texts
 
-    return [row.text for row in islice(read_rows(path, text_column=column, id_column=None), count)]
+    rows = read_texts(path, text_column=column, skip_bad=skip_bad)
+    texts = [row.text for row in islice(rows, count)]
+    if rows.skipped:
+        echo(rows.skipped_summary(), err=True)
+    return texts
 
 
 def _show(trials: BenchmarkResult, count: int) -> None:
     fastest = trials.winners()
     first = trials.ran[0]
-    echo(f"{count:,} texts, {first.threads} threads, {first.processor}")
+    echo(f"{counted(count, 'text')}, {counted(first.threads, 'thread')}, {first.processor}")
     echo(
         f"{'engine':<22}{'precision':<11}{'batch tokens':>12}{'texts/s':>10}{'difference':>12}{'cosine':>9}"
         f"{'same nearest':>14}"

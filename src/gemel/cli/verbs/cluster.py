@@ -88,12 +88,15 @@ def command(
     FILE is .txt (one text per line), .jsonl, .csv, .tsv or .parquet, text formats also with .gz; - is standard input.
     """
     reading = {name: given.pop(name) for name in ("text_column", "id_column", "input_format", "skip_bad")}
-    rows = _read(file, **reading)
+    from gemel.cli.documents import read_input
+
+    read = read_input(file, **reading)
+    rows = read.rows
     work = {"memory": cluster_memory, "threads": options.threads, "progress": options.progress}
     if earlier is not None:
         if given.pop("min_size") != 2 or any(given.values()):
             raise InputError("--earlier takes the method and its settings from that folder. Leave them out")
-        result = _added(rows, earlier, model, options, work, named=reading["id_column"] is not None)
+        result = _added(rows, earlier, model, options, work, named=read.with_ids)
     else:
         result = _clustered(rows, model, options, {**given, "seed": seed, **work})
     if out is not None:
@@ -102,16 +105,6 @@ def command(
         title = f"Clusters of {Path(file).name if file != '-' else 'standard input'}"
         write_cluster_folder(out, result, title=title, map=None if map == "none" else map, seed=seed)
     _report(result.clusters, out, as_json)
-
-
-def _read(file: str, skip_bad: bool, input_format: Any, **columns: str | None) -> list[Row]:  # noqa: ANN401
-    from gemel.files.rows import read_rows
-
-    rows = read_rows(file, format=input_format, skip_bad=skip_bad, **columns)
-    result = list(rows)
-    if rows.skipped:
-        echo(f"{rows.skipped:,} bad rows skipped, the first: {rows.bad[0]}", err=True)
-    return result
 
 
 @dataclass(frozen=True)

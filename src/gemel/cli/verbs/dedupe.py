@@ -54,6 +54,8 @@ ROWS = 15  # groups shown on a terminal
 )
 @flags.text_column_option("May be repeated: the columns are read as one text.", multiple=True)
 @flags.id_column_option()
+@flags.encoding_option
+@flags.skip_bad_option
 @click.option("--pairs-memory", default="1GB", show_default=True, help="Memory for the pairs.")
 @flags.json_option(piped=True)
 @flags.model_option
@@ -64,6 +66,7 @@ def command(  # noqa: PLR0913 - one argument per flag
     out: Path,
     text_column: tuple[str, ...],
     id_column: str | None,
+    skip_bad: bool,
     exact_only: bool,
     min_score: float,
     pairs_memory: str,
@@ -77,9 +80,13 @@ def command(  # noqa: PLR0913 - one argument per flag
     FILE is .txt (one text per line), .jsonl, .csv, .tsv or .parquet, text formats also with .gz. Rows keep all their
     columns. Texts that are too long for the model are read in chunks, unless --on-long says otherwise.
     """
+    from gemel.cli.documents import warn_of_blank
     from gemel.groups.dedupe_files import read_documents
 
-    documents = read_documents(file, text_columns=text_column, id_column=id_column)
+    documents = read_documents(file, text_columns=text_column, id_column=id_column, skip_bad=skip_bad)
+    if documents.skipped.count:
+        echo(documents.skipped.summary(), err=True)
+    warn_of_blank(documents.ids, documents.texts, documents.with_ids)
     if exact_only:
         result = _dedupe(documents, None, options, {**given, "min_score": None})
     else:
@@ -87,7 +94,8 @@ def command(  # noqa: PLR0913 - one argument per flag
     _write(out, documents, result, None if exact_only else model)
     if as_json or not sys.stdout.isatty():
         counts = {name: result.to_json()[name] for name in ("texts", "kept", "removed", "exact")}
-        echo_json({"out": str(out), **counts, "spared": len(result.spared)})
+        more = {"spared": len(result.spared), "skipped": documents.skipped.count}
+        echo_json({"out": str(out), **counts, **more})
     else:
         _show(result, documents)
     echo(f"{out}: {result.summary()}", err=True)
@@ -124,12 +132,14 @@ def _write(out: Path, documents: Documents, result: DedupeResult, model: str | N
 def _show(result: DedupeResult, documents: Documents) -> None:
     table = new_table()
     table.add_column("removed", justify="right")
+    table.add_column("id" if documents.with_ids else "row", overflow="fold")
     for name in ("kept", "for example"):
         table.add_column(name, no_wrap=True, overflow="ellipsis", ratio=1)
     groups = result.groups()
     for group in groups[:ROWS]:
         texts = (documents.texts[group.kept], documents.texts[group.removed[0]])
-        table.add_row(f"{len(group.removed):,}", *(cell(" ".join(text.split())) for text in texts))
+        kept = cell(documents.ids[group.kept])
+        table.add_row(f"{len(group.removed):,}", kept, *(cell(" ".join(text.split())) for text in texts))
     screen = console()
     screen.print(table)
     if len(groups) > ROWS:

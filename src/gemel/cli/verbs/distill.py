@@ -72,6 +72,7 @@ Examples:
     "--column", "columns", multiple=True, metavar="ROLE=NAME", help="Which column has a role: text=question."
 )
 @click.option("--resume", is_flag=True, help="Resume the distillation in --out.")
+@flags.encoding_option
 @flags.json_option()
 @flags.options_of(TrainOptions)
 def command(

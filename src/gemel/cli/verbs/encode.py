@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from time import perf_counter
@@ -15,6 +14,7 @@ import click
 from gemel.cli import flags
 from gemel.cli.output import echo, echo_json
 from gemel.errors import InputError
+from gemel.terminal import Progress, counted
 
 if TYPE_CHECKING:
     from gemel.files.rows import TextRows
@@ -81,7 +81,9 @@ def command(
     with flags.machine(on, model, options) as where:
         if out is None:
             started, encoder = perf_counter(), _CountingEncoder(where.model, settings)
-            _to_stdout(encoder, rows, keep_texts)
+            line = Progress(None, "texts", shown=options.progress and not sys.stdout.isatty())
+            _to_stdout(encoder, rows, keep_texts, line)
+            line.close()
             _say(f"{encoder.counts.summary()}, {perf_counter() - started:.1f} s", rows)
             return
         job = {"format": format or "npy", "keep_texts": keep_texts, "overwrite": overwrite}
@@ -104,10 +106,16 @@ def _to_folder(
         model = source = RowPrefetcher(where.model, rows, settings)  # it reads rows and encodes them
         job["checkpoint_rows"] = CLUSTER_ROWS
     encoder = _CountingEncoder(model, settings)
-    with _progress_line(source, shown=shown) as progress:
-        result = encode_to_folder(
-            encoder, source, out, fingerprint=fingerprint_of(model, settings), progress=progress, **job
-        )
+    line = Progress(None, "texts", shown=shown)
+    result = encode_to_folder(
+        encoder,
+        source,
+        out,
+        fingerprint=fingerprint_of(model, settings),
+        progress=_shows(source, line),
+        **job,
+    )
+    line.close()
     _say(_summary(result, encoder.counts), rows)
     where.done("encode", result.encoded_now)
     facts = {**asdict(result), "path": str(result.path), **asdict(encoder.counts)}
@@ -125,9 +133,10 @@ def _open_input(
 
     if file is None and sys.stdin.isatty():
         raise InputError("no input: name a file, or give - to read what is typed or piped")
-    return read_rows(
+    rows = read_rows(
         file or "-", text_column=text_column, id_column=id_column, format=input_format, skip_bad=skip_bad
     )
+    return rows.started()
 
 
 def _quiet(options: EncodeOptions) -> EncodeOptions:
@@ -147,7 +156,7 @@ class _Counts:
 
     def summary(self) -> str:
         cut = f"{self.cut:,} cut ({self.lost:,} tokens lost)" if self.cut else "none cut"
-        return f"{self.texts:,} texts, {self.repeated:,} repeated, {cut}"
+        return f"{counted(self.texts, 'text')}, {self.repeated:,} repeated, {cut}"
 
 
 @dataclass
@@ -173,7 +182,7 @@ class _CountingEncoder:
         return vectors
 
 
-def _to_stdout(encoder: _CountingEncoder, rows: TextRows, keep_texts: bool) -> None:
+def _to_stdout(encoder: _CountingEncoder, rows: TextRows, keep_texts: bool, line: Progress) -> None:
     from gemel.texts.encode_folder import take
     from gemel.texts.folder_files import json_rows
 
@@ -186,44 +195,34 @@ def _to_stdout(encoder: _CountingEncoder, rows: TextRows, keep_texts: bool) -> N
             raise InputError(
                 f"{error} (positions count from row {encoder.counts.texts} of the input)"
             ) from error
-        for line in json_rows([row.id for row in block], vectors, texts if keep_texts else None):
-            out.write(line)
+        kept = texts if keep_texts else None
+        for each in json_rows([row.id for row in block], vectors, kept, numbered=not rows.with_ids):
+            out.write(each)
         out.flush()
+        done = encoder.counts.texts
+        line.reached(done, done / rows.fraction if rows.fraction else None)
 
 
-@contextmanager
-def _progress_line(rows: TextRows, *, shown: bool) -> Iterator[Callable[[FolderProgress], None] | None]:
-    """Texts, texts per second and the time left, on standard error."""
-    if not shown:
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+def _shows(rows: TextRows, line: Progress) -> Callable[[FolderProgress], None]:
+    """Reports to the line; the number of rows is estimated from the part of the file that was read."""
 
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn(compact=True))
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task, started = bar.add_task("reading", total=None), perf_counter()
+    def show(state: FolderProgress) -> None:
+        total = state.rows / rows.fraction if rows.fraction else None
+        line.reached(state.rows, total, before=state.rows - state.encoded_now)
 
-        def show(state: FolderProgress) -> None:
-            rate = state.encoded_now / max(perf_counter() - started, 1e-9)
-            # The number of rows is estimated from the part of the file that was read.
-            total = state.rows / rows.fraction if rows.fraction else None
-            bar.update(
-                task, completed=state.rows, total=total, description=f"{state.rows:,} texts, {rate:,.0f}/s"
-            )
-
-        yield show
+    return show
 
 
 def _summary(result: FolderResult, counts: _Counts) -> str:
     if not result.encoded_now and result.resumed:
-        return f"already complete: {result.rows:,} texts in {result.path}"
+        return f"already complete: {counted(result.rows, 'text')} in {result.path}"
     before = f" ({result.resumed:,} were there already)" if result.resumed else ""
     rate = result.encoded_now / max(result.seconds, 1e-9)
-    return f"{result.path}: {result.rows:,} rows{before}; now {counts.summary()}, {result.seconds:.1f} s, {rate:,.0f}/s"
+    now = f"now {counts.summary()}, {result.seconds:.1f} s, {rate:,.0f}/s"
+    return f"{result.path}: {counted(result.rows, 'row')}{before}; {now}"
 
 
 def _say(line: str, rows: TextRows) -> None:
     if rows.skipped:
-        line += f"; {rows.skipped:,} bad rows skipped, the first: {rows.bad[0]}"
+        line += f"; {rows.skipped_summary()}"
     echo(line, err=True)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gemel.cli import flags
-from gemel.cli.output import cell, console, echo, echo_json, new_table
+from gemel.cli.output import cell, console, echo, echo_json, in_flags, new_table
 from gemel.errors import InputError
 from gemel.registry import Registry
 
@@ -50,6 +50,7 @@ COLUMNS = 6  # numbers to a row on a screen; all of them are in the JSON
     "--set", "settings", multiple=True, metavar="NAME=VALUE", help="A setting of the task, such as k=20."
 )
 @click.option("--pooling", help="Instead of the model's own: mean, cls, max, ...")
+@flags.encoding_option
 @flags.out_option("A folder for results.json, .md and a report.", metavar="FOLDER")
 @flags.json_option("lines", piped=True, more="A row is a model on a data set.")
 @flags.encode_options
@@ -133,7 +134,7 @@ def _warnings_once() -> Iterator[None]:
         warnings.simplefilter("always")
         yield
     for message in dict.fromkeys(str(warning.message) for warning in caught):
-        echo(f"warning: {message}", err=True)
+        echo(f"warning: {in_flags(message)}", err=True)
 
 
 def _show(results: Sequence[Scores], found: Sequence[NamedComparison]) -> None:

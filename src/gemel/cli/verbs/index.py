@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gemel.cli import flags
-from gemel.cli.output import RowsOut, echo, echo_json, report
+from gemel.cli.output import RowsOut, echo, echo_block, echo_json, report, shortened
 from gemel.errors import InputError, WorkError
+from gemel.terminal import counted
 
 if TYPE_CHECKING:
     from gemel.index.ingest import Existing
@@ -34,7 +35,8 @@ kept_field_option = click.option(
     multiple=True,
     metavar="NAME[:TYPE]",
     help="A column to keep for filters: text, int, float, bool, date, datetime, or a list: texts, ints, floats, bools, "
-    "dates, datetimes. May be repeated. Default: all other columns.",
+    "dates, datetimes. Without a type: that in JSON and parquet; in .csv and .tsv int, float, date or datetime if all "
+    "values are, else text. May be repeated. Default: all other columns.",
 )
 
 stemming_option = click.option(
@@ -127,6 +129,8 @@ Examples:
 @click.argument("file", metavar="FILE")
 @flags.text_column_option()
 @flags.id_column_option('"id" if there is one; else ids are hashes of the texts')
+@flags.encoding_option
+@flags.skip_bad_option
 @kept_field_option
 @click.option("--no-fields", is_flag=True, help="Keep texts and ids only.")
 @click.option(
@@ -156,6 +160,7 @@ def add(  # noqa: PLR0913 - one argument per flag
     file: str,
     text_column: str | None,
     id_column: str | None,
+    skip_bad: bool,
     typed: tuple[str, ...],
     no_fields: bool,
     existing: Existing,
@@ -172,7 +177,7 @@ def add(  # noqa: PLR0913 - one argument per flag
     it again to resume.
     """
     import gemel
-    from gemel.cli.documents import documents_of, field_types
+    from gemel.cli.documents import documents_of, field_types, say_recognized
 
     if no_fields and typed:
         raise InputError("--no-fields and --field exclude each other. Choose one")
@@ -180,8 +185,9 @@ def add(  # noqa: PLR0913 - one argument per flag
         flags.machine_of_index(on, location) as where,
         gemel.open_index(location, where.model, create=False, durable=durable) as index,
     ):
-        wanted = {} if no_fields else (field_types(typed) or None)
-        stream = documents_of(file, text_column, id_column, wanted, known=index.fields)
+        wanted = {} if no_fields else (field_types(typed, default=None) or None)
+        stream = documents_of(file, text_column, id_column, wanted, known=index.fields, skip_bad=skip_bad)
+        say_recognized(file, stream.recognized)
         one, two, three = tee(stream.documents, 3)
         if stream.fields and not len(index):
             index.add_fields(stream.fields)
@@ -196,7 +202,9 @@ def add(  # noqa: PLR0913 - one argument per flag
         if done.added + done.replaced >= _MANY if compact is None else compact:
             index.compact()
         where.done("index add", done.added + done.replaced + done.unchanged)
-    report({"location": location, **asdict(done)}, f"{location}: {done.summary()}", as_json)
+    skipped = f"; {stream.skipped.summary()}" if stream.skipped.count else ""
+    facts = {"location": location, **asdict(done), "skipped": stream.skipped.count}
+    report(facts, f"{location}: {done.summary()}{skipped}", as_json)
 
 
 @command.command(
@@ -224,13 +232,15 @@ def delete(
         raise InputError("delete takes ids or --where, one of the two")
     with gemel.open_index(location, create=False) as index:
         gone = index.delete(where=where) if where is not None else index.delete(listed)
-    report({"location": location, "deleted": gone}, f"{location}: {gone:,} documents deleted", as_json)
+    report(
+        {"location": location, "deleted": gone}, f"{location}: {counted(gone, 'document')} deleted", as_json
+    )
 
 
 def _lines(path: Path) -> Iterator[str]:
     from gemel.files.rows import read_rows
 
-    return (row.text for row in read_rows(path, format="txt") if row.text.strip())
+    return (row.text for row in read_rows(path, format="txt", encoding="utf-8") if row.text.strip())
 
 
 @command.command(
@@ -245,6 +255,8 @@ Examples:
 @flags.model_option
 @flags.text_column_option()
 @flags.id_column_option('"id" if there is one; else ids are hashes of the texts')
+@flags.encoding_option
+@flags.skip_bad_option
 @kept_field_option
 @flags.progress_option
 @flags.json_option()
@@ -256,10 +268,12 @@ def build(context: click.Context, /, *, location: str, file: str, model: str, **
     It is `create`, `add` and `compact` in one, with their default settings. If it is stopped, run it again to resume.
     """
     import gemel
-    from gemel.files.records import existing_file
+    from gemel.files.records import RecordFile, no_rows
 
-    if file != "-":
-        existing_file(Path(file))  # before an index is created
+    if file != "-":  # an error before an index is created
+        rows = RecordFile(file)
+        if next(rows.records(rows.columns()), None) is None:
+            raise no_rows(file)
     gemel.open_index(
         location, model=model
     ).close()  # created if it does not exist; one of another model is refused
@@ -419,7 +433,7 @@ def words(location: str, stemming: str | None, progress: bool | None, as_json: b
 
     with gemel.open_index(location, create=False) as index:
         done = index.rebuild_words(stemming=stemming, progress=flags.shows_progress(progress))
-    count = f"{done:,} documents" if done else "nothing to do"
+    count = counted(done, "document") if done else "nothing to do"
     line = f"{location}: {count}, {f'stemming {stemming}' if stemming else 'no stemming'}"
     report({"location": location, "documents": done, "stemming": stemming}, line, as_json)
 
@@ -429,7 +443,7 @@ def words(location: str, stemming: str | None, progress: bool | None, as_json: b
     epilog="""\b
 Examples:
   gemel index search notes "oil prices" -k 5 --where "label = '3'"
-  gemel index search notes "blank pages when printing" --hybrid
+  gemel index search notes "blank pages when printing" --hybrid --show lang,year
   gemel index search notes --queries questions.txt -o answers.jsonl""",
 )
 @location_argument
@@ -452,6 +466,12 @@ Examples:
     type=click.FloatRange(0, 1, min_open=True),
     help="Find at least this share of the exact results, e.g. 0.99, by a wider search. Default: about 0.985.",
 )
+@click.option(
+    "--show",
+    metavar="FIELDS",
+    help="Fields to print in full, with commas between them, or all. Default: on a terminal all fields, shortened; in "
+    "JSON and files all fields.",
+)
 @flags.rows_out_option()
 def search(
     *,
@@ -460,6 +480,7 @@ def search(
     queries: str | None,
     query_column: str | None,
     rerank: str | None,
+    show: str | None,
     target: RowsOut,
     **question: Any,
 ) -> None:
@@ -469,12 +490,21 @@ def search(
     result (score, text, ...) is shown as field_score.
     """
     import gemel
+    from gemel.cli.documents import shown_fields
 
     all_queries = flags.read_queries(query, queries, query_column)
     cross = None if rerank is None else gemel.load_cross(rerank)
     with gemel.open_index(location, create=False, read_only=True) as index:
+        names = shown_fields(show, index.fields)
         answers = index.search_many(all_queries, rerank=cross, **question)
-    target.put(_rows(all_queries, answers, question["offset"]))
+    labels = [*_fields(dict.fromkeys(names), _SEARCH_COLUMNS)]
+    rows = _rows(all_queries, answers, question["offset"], names)
+    if target.on_screen and show is not None:
+        for row in rows:
+            shown = {name: row.pop(name) for name in (*labels, "text")}
+            echo_block("  ".join(f"{name} {_plain(name, value)}" for name, value in row.items()), shown)
+    else:
+        target.put((shortened(row, labels) for row in rows) if target.on_screen else rows)
 
 
 @command.command(
@@ -527,14 +557,18 @@ def stats(location: str, as_json: bool) -> None:
         echo(f"{name.replace('_', ' '):{width}}  {_plain(name, value)}")
 
 
-def _rows(queries: list[str], answers: list[Answer], offset: int) -> Iterator[dict[str, Any]]:
+def _rows(
+    queries: list[str], answers: list[Answer], offset: int, names: list[str]
+) -> Iterator[dict[str, Any]]:
+    """One row per result, with the fields of these names."""
     for query, answer in zip(queries, answers, strict=True):
         for rank, hit in enumerate(answer, offset + 1):
             row: dict[str, Any] = {"query": query} if len(queries) > 1 else {}
             row |= {"rank": rank, "score": hit.score}
             if answer.scored_by != "cosine":
                 row["cosine"] = hit.cosine
-            yield {**row, "id": hit.id, **_fields(hit.fields, _SEARCH_COLUMNS), "text": hit.text}
+            fields = {name: value for name, value in hit.fields.items() if name in names}
+            yield {**row, "id": hit.id, **_fields(fields, _SEARCH_COLUMNS), "text": hit.text}
 
 
 def _fields(fields: Mapping[str, Any], ours: tuple[str, ...]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,7 +13,6 @@ from gemel.cli.output import RowsOut, echo
 from gemel.errors import InputError
 
 if TYPE_CHECKING:
-    from gemel.files.rows import Row
     from gemel.options import EncodeOptions
 
 EXAMPLES = """\b
@@ -29,6 +29,8 @@ _DEFAULT = 20
 @click.argument("file", metavar="FILE")
 @flags.text_column_option()
 @flags.id_column_option()
+@flags.encoding_option
+@flags.skip_bad_option
 @click.option("--other", metavar="FILE", help="Compare with the texts of this file, not within the first.")
 @click.option(
     "--other-text-column",
@@ -66,6 +68,7 @@ def command(  # noqa: PLR0913 - one argument per flag
     file: str,
     text_column: str | None,
     id_column: str | None,
+    skip_bad: bool,
     other: str | None,
     other_text_column: str | None,
     label_file: str | None,
@@ -82,6 +85,7 @@ def command(  # noqa: PLR0913 - one argument per flag
     A model with a classification head adds the probability of each label.
     """
     import gemel
+    from gemel.cli.documents import read_input, warn_of_blank, with_names
 
     if on is not None and candidates_each is not None:
         raise InputError("--fast and --on are two ways to be faster. Choose one")
@@ -92,24 +96,30 @@ def command(  # noqa: PLR0913 - one argument per flag
     request["labels"] = None if label_file is None else _read_labels(label_file)
     if all(request[name] is None for name in ("k", "min_score", "expected_false", "labels")):
         request["k"] = _DEFAULT
-    first = _read(file, text_column, id_column)
-    second = None if other is None else _read(other, other_text_column or text_column, id_column)
+    read = partial(read_input, id_column=id_column, skip_bad=skip_bad)
+    first = read(file, text_column=text_column)
+    second = None if other is None else read(other, text_column=other_text_column or text_column)
+    for each in (first, *([second] if second else [])):
+        warn_of_blank(each.ids, each.texts, each.with_ids)
     # The finished tiles of a cluster are kept on disk as well, so that a stopped run can be resumed.
     streamed = request["k"] is None or on is not None
     working = target.out.with_name(f".{target.out.name}.pairs") if target.out and streamed else None
     with flags.machine(on, model, options) as where:
         result = gemel.find_pairs(
             where.model,
-            [row.text for row in first],
-            other=None if second is None else [row.text for row in second],
+            first.texts,
+            other=None if second is None else second.texts,
             options=options,
             out=working,
             find=where.find_pairs(),
             **request,
             **flags.student_of(where.model, candidates_each, options),
         )
-        where.done("pairs", len(first) + len(second or ()))
-    target.put(result.rows([row.id for row in first], None if second is None else [row.id for row in second]))
+        where.done("pairs", len(first.rows) + len(second.rows if second else ()))
+    right = second or first
+    rows = result.rows(first.ids, None if second is None else second.ids)
+    named = with_names(rows, {"left": first.with_ids, "right": right.with_ids})
+    target.put(named, hidden=("left", "right"))
     if working is not None:
         shutil.rmtree(working, ignore_errors=True)
     for note in (result.calibration, result.precision):
@@ -124,9 +134,3 @@ def _read_labels(path: str) -> list[tuple[str, str, int]]:
     table = read_table(path)
     left, right = table.texts("left_text", "sentence1"), table.texts("right_text", "sentence2")
     return list(zip(left, right, map(int, binary_labels(table)), strict=True))
-
-
-def _read(path: str, text_column: str | None, id_column: str | None) -> list[Row]:
-    from gemel.files.rows import read_rows
-
-    return list(read_rows(path, text_column=text_column, id_column=id_column))

@@ -9,6 +9,7 @@ import click
 
 from gemel.cli import flags
 from gemel.cli.output import echo, echo_json
+from gemel.terminal import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,6 +34,8 @@ Examples:
 )
 @click.option("--data", required=True, metavar="FILE", help="Unlabeled texts to fit on, as many as you have.")
 @flags.text_column_option("May be repeated: each column is read.", multiple=True)
+@flags.encoding_option
+@flags.skip_bad_option
 @click.option("--dim", type=click.IntRange(1), help="whitening: keep this many directions. Default: all.")
 @click.option(
     "--remove", type=click.IntRange(0), help="all-but-the-top: directions to remove. Default: dim / 100."
@@ -47,6 +50,7 @@ def command(
     method: str,
     data: str,
     text_column: tuple[str, ...],
+    skip_bad: bool,
     out: Path,
     overwrite: bool,
     as_json: bool,
@@ -62,7 +66,7 @@ def command(
 
     result = save_postprocessed(
         gemel.load(model),
-        _texts(data, text_column),
+        _texts(data, text_column, skip_bad),
         out,
         method=method,
         settings=Settings(**settings),
@@ -74,16 +78,21 @@ def command(
         _show(result)
 
 
-def _texts(path: str, columns: tuple[str, ...]) -> Iterator[str]:
-    from gemel.files.rows import read_rows
+def _texts(path: str, columns: tuple[str, ...], skip_bad: bool) -> Iterator[str]:
+    from gemel.files.rows import read_texts
 
     for column in columns or (None,):
-        for row in read_rows(path, text_column=column):
+        rows = read_texts(path, text_column=column, skip_bad=skip_bad)
+        for row in rows:
             yield row.text
+        if rows.skipped:
+            echo(rows.skipped_summary(), err=True)
 
 
 def _show(result: PostprocessResult) -> None:
-    echo(f"{result.folder}: {result.method} fitted on {result.texts:,} texts, {result.dim} dimensions")
+    echo(
+        f"{result.folder}: {result.method} fitted on {counted(result.texts, 'text')}, {result.dim} dimensions"
+    )
     echo(f"before: {result.before.summary()}")
     echo(f"after:  {result.after.summary()}")
     if result.fitted.note:

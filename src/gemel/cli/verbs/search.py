@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,7 +11,7 @@ from gemel.cli.output import RowsOut, echo
 from gemel.errors import InputError
 
 if TYPE_CHECKING:
-    from gemel.files.rows import Row
+    from gemel.cli.documents import InputRows
     from gemel.options import EncodeOptions
 
 EXAMPLES = """\b
@@ -27,14 +26,15 @@ Examples:
 @flags.query_options
 @flags.text_column_option()
 @flags.id_column_option()
+@flags.skip_bad_option
 @flags.where_option("Only rows")
 @click.option(
     "--field",
     "typed",
     multiple=True,
     metavar="NAME:TYPE",
-    help="The type of a column for --where: text, int, float or bool. May be repeated. Default: the type in JSON and "
-    "parquet, text in .csv and .tsv.",
+    help="The type of a column for --where: text, int, float, bool, date or datetime. May be repeated. Default: the "
+    "type in JSON and parquet; in .csv and .tsv int, float, date or datetime if all values are, else text.",
 )
 @flags.k_option("results per query", default=10)
 @click.option("--hybrid", is_flag=True, help="Combine with keyword search (BM25) by rank in both.")
@@ -53,6 +53,7 @@ def command(  # noqa: PLR0913 - one argument per flag
     query_column: str | None,
     text_column: str | None,
     id_column: str | None,
+    skip_bad: bool,
     where: str | None,
     typed: tuple[str, ...],
     rerank: str | None,
@@ -69,17 +70,19 @@ def command(  # noqa: PLR0913 - one argument per flag
     the model for queries and documents are used. A model with a classification head adds label probabilities.
     """
     import gemel
+    from gemel.cli.documents import with_names
 
     if on is not None and candidates_each is not None:
         raise InputError("--fast finds candidates on one machine; --on compares everything. Choose one")
     all_queries = flags.read_queries(query, queries, query_column)
-    rows = _rows(corpus, text_column, id_column, where, typed)
+    columns = {"text_column": text_column, "id_column": id_column}
+    texts = _rows(corpus, columns, where, typed, skip_bad=skip_bad)
     with flags.machine(on, model, options) as here:
         found = gemel.search_texts(
             here.model,
             all_queries,
-            [row.text for row in rows],
-            ids=[row.id for row in rows],
+            texts.texts,
+            ids=texts.ids,
             options=options,
             rerank=None if rerank is None else gemel.load_cross(rerank),
             find=here.find_hits(),
@@ -87,45 +90,60 @@ def command(  # noqa: PLR0913 - one argument per flag
             **flags.student_of(here.model, candidates_each, options),
         )
         here.done("search", len(all_queries))
-    target.put(found.rows())
+    named = with_names(found.rows(), {"id": texts.with_ids})
+    target.put(named, hidden=() if texts.with_ids else ("id",))
     echo(found.summary(), err=True)
 
 
 def _rows(
-    path: str, text_column: str | None, id_column: str | None, where: str | None, typed: tuple[str, ...]
-) -> list[Row]:
+    path: str,
+    columns: dict[str, str | None],
+    where: str | None,
+    typed: tuple[str, ...],
+    *,
+    skip_bad: bool,
+) -> InputRows:
     """The rows that meet the condition, with their numbers in the file."""
-    from gemel.files.rows import read_rows
+    from gemel.cli.documents import read_input
 
     if typed and not where:
         raise InputError("--field gives the type of a column for --where, and there is no --where")
     if where and path == "-":
         raise InputError("--where needs a file: the columns of standard input are not known")
     if not where:
-        return list(read_rows(path, text_column=text_column, id_column=id_column))
-    found = list(_matching(path, text_column, id_column, where, typed))
-    if not found:
+        return read_input(path, **columns, skip_bad=skip_bad)
+    found = _matching(path, columns, where, typed, skip_bad=skip_bad)
+    if not found.rows:
         raise InputError(f"{path}: no row meets {where}")
     return found
 
 
 def _matching(
-    path: str, text_column: str | None, id_column: str | None, where: str, typed: tuple[str, ...]
-) -> Iterator[Row]:
-    """Only the columns that the condition names are read. Without an id column, `id` is "id", else the number."""
-    from gemel.cli.documents import check_columns, document_file, field_types
-    from gemel.files.rows import Row
+    path: str, columns: dict[str, str | None], where: str, typed: tuple[str, ...], *, skip_bad: bool
+) -> InputRows:
+    """Only the columns that the condition names are read. Without a column "id", `id` is what the results call so."""
+    from gemel.cli.documents import InputRows, check_columns, document_file, field_types, say_recognized
+    from gemel.files.rows import Row, SkippedRows
     from gemel.index.where import fields_of, matches
     from gemel.index.where_parse import parse_where
 
-    file = document_file(path, text_column, id_column)
-    typed_fields = field_types(typed)
-    check_columns(file, typed_fields)
-    types = {**file.fields, **({"id": "text"} if "id" in file.fields else {}), **typed_fields}
-    condition = parse_where(where, types)
+    file = document_file(path, **columns)
+    declared = field_types(typed)
+    check_columns(file, declared)
+    own = {**file.fields, **({file.id: file.id_type} if file.id else {}), **declared}
+    condition = parse_where(where, {"id": own[file.id], **own} if file.id else own)
     assert condition is not None, "there is one"
-    named = fields_of(condition)
-    for each in file.documents({name: kind for name, kind in types.items() if name in named}):
+    wanted = {name: own[name] for name in fields_of(condition) | {file.id} if name in own}
+    if file.file.kind in ("csv", "tsv"):
+        named = {
+            name: kind for name, kind in wanted.items() if kind != "text" and name in fields_of(condition)
+        }
+        say_recognized(path, {name: kind for name, kind in named.items() if name not in declared})
+    skipped, found = SkippedRows(skip_bad), []
+    for each in file.documents(wanted, skipped):
         name = str(each.row) if each.id is None else each.id
-        if matches(condition, {"id": name, **each.fields}):
-            yield Row(name, each.text)
+        if matches(condition, {"id": each.fields[file.id] if file.id else name, **each.fields}):
+            found.append(Row(name, each.text))
+    if skipped.count:
+        echo(skipped.summary(), err=True)
+    return InputRows(found, file.id is not None)

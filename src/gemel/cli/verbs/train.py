@@ -86,6 +86,7 @@ def _help(setting: ObjectiveSetting) -> str:
     "--eval-task", default="sts", show_default=True, help="The task of --eval-data; see gemel evaluate."
 )
 @click.option("--resume", is_flag=True, help="Resume the run in --out from its last snapshot.")
+@flags.encoding_option
 @flags.json_option()
 @flags.options_of(TrainOptions)
 @objective_settings
