@@ -111,7 +111,8 @@ def _rows(
     if where and path == "-":
         raise InputError("--where needs a file: the columns of standard input are not known")
     if not where:
-        return read_input(path, **columns, skip_bad=skip_bad)
+        text, names = columns["text_column"], columns["id_column"]
+        return read_input(path, text_column=text, id_column=names, skip_bad=skip_bad)
     found = _matching(path, columns, where, typed, skip_bad=skip_bad)
     if not found.rows:
         raise InputError(f"{path}: no row meets {where}")
