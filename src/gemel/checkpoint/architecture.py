@@ -40,6 +40,8 @@ class Architecture:
     """What the names of its classes in transformers start with: "Bert" for BertModel and BertTokenizer."""
     config_keys: frozenset[str]
     """Keys of config.json that `read` follows or that change no vector; any other key is refused."""
+    native: Callable[[Config], Config] = lambda config: config
+    """config.json as code of the checkpoint's own (`trust_remote_code`) wrote it -> as transformers writes it."""
     aliases: Mapping[str, str] = field(default_factory=dict)
     """Other names of keys; both may be there when they have the same value."""
     word_table: str = "embeddings.word_embeddings.weight"
@@ -88,10 +90,21 @@ ARCHITECTURES: Registry[Architecture] = Registry(
 """HF `model_type` to its record."""
 
 
+_OTHER_TYPES = {"new": "gte"}
+"""Model types of checkpoints with code of their own, which became a class of transformers under another name."""
+
+
 def architecture_of(config: Config) -> Architecture | None:
     """The record for this config.json; None: gemel cannot read it itself, but the torch engine may run it."""
     kind = config.get("model_type")
+    kind = _OTHER_TYPES.get(kind, kind) if isinstance(kind, str) else kind
     return ARCHITECTURES[kind] if isinstance(kind, str) and kind in ARCHITECTURES else None
+
+
+def native_config(config: Config) -> Config:
+    """config.json in the spelling of transformers: see `Architecture.native`."""
+    architecture = architecture_of(config)
+    return config if architecture is None else architecture.native(config)
 
 
 def model_types() -> list[str]:

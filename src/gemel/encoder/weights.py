@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from gemel.checkpoint.architecture import Config, architecture_of, model_types
+from gemel.checkpoint.architecture import Config, architecture_of, model_types, native_config
 from gemel.checkpoint.files import Tensors, is_finite
 from gemel.encoder.network import Activation, Array, Block, Linear, Network, Norm
 from gemel.errors import ModelError
@@ -52,6 +52,7 @@ def read_network(config: Config, weights: Mapping[str, Array]) -> Network:
 
     Weights inside the network that this config.json does not use are refused: they belong to another one.
     """
+    config = native_config(config)
     kind = config.get("model_type")
     architecture = architecture_of(config)
     if architecture is None:

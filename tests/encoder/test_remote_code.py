@@ -1,0 +1,141 @@
+"""Checkpoints that were published with code of their own: the network is that of transformers, and no code runs."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from tests.encoder.test_architectures import read_folder, some_ids
+
+import gemel
+from gemel.encoder.engines.reference import PlainNetwork
+from gemel.encoder.weights import read_network
+from gemel.errors import ModelError
+from remote_code import SPELLINGS, respell
+from tiny import ARCHITECTURES, tiny_checkpoint
+
+TEXTS = ["a man is playing a guitar", "rain", "how do i reset my password"]
+
+
+@pytest.fixture(scope="module", params=SPELLINGS)
+def folders(request, tmp_path_factory):
+    """The same weights as transformers writes them, and as the code of the checkpoint does."""
+    pytest.importorskip("transformers", reason="the tiny models are made by transformers")
+    parent = tmp_path_factory.mktemp(request.param)
+    source = tiny_checkpoint(parent / "native", request.param)
+    return source, respell(source, parent / "remote")
+
+
+def test_transformers_renames_the_weights_to_the_same_network(folders):
+    """So the names of the tiny model are those that transformers knows of the published ones."""
+    import torch
+    import transformers
+
+    source, remote = folders
+    config = transformers.AutoConfig.from_pretrained(source)
+    name, _ = ARCHITECTURES[config.model_type]
+    model = getattr(transformers, name.replace("Config", "Model"))
+    renamed, native = model.from_pretrained(remote, config=config), model.from_pretrained(source)
+    for (left, ours), (right, theirs) in zip(
+        renamed.named_parameters(), native.named_parameters(), strict=True
+    ):
+        assert left == right
+        assert torch.equal(ours, theirs), left
+
+
+def test_both_spellings_give_the_same_vectors(folders):
+    source, remote = folders
+    vectors = gemel.load(source).encode(TEXTS)
+    assert np.array_equal(gemel.load(remote).encode(TEXTS), vectors)
+
+
+def changed(folder, **settings):
+    config, weights = read_folder(folder)
+    return {**config, **settings}, weights
+
+
+@pytest.fixture(scope="module")
+def nomic(tmp_path_factory):
+    pytest.importorskip("transformers", reason="the tiny model is made by transformers")
+    parent = tmp_path_factory.mktemp("nomic")
+    return respell(tiny_checkpoint(parent / "native", "nomic_bert"), parent / "remote")
+
+
+@pytest.fixture(scope="module")
+def gte(tmp_path_factory):
+    pytest.importorskip("transformers", reason="the tiny model is made by transformers")
+    parent = tmp_path_factory.mktemp("gte")
+    return respell(tiny_checkpoint(parent / "native", "gte"), parent / "remote")
+
+
+def test_a_nomic_bert_has_as_many_positions_as_its_code_gives_it(nomic):
+    assert read_network(*changed(nomic)).max_positions == 128
+    both = {"max_position_embeddings": 64, "hidden_size": 32, "rope_parameters": {"rope_theta": 1000.0}}
+    assert read_network(*changed(nomic, **both)).max_positions == 128
+
+
+def test_a_nomic_bert_with_dynamic_scaling_reads_up_to_the_trained_length(nomic):
+    """From there on, positions would depend on the length of the text."""
+    network = read_network(*changed(nomic, rotary_scaling_factor=2, max_trained_positions=96))
+    assert network.max_positions == 96
+    ids = some_ids(2, 9)
+    plain = PlainNetwork(read_network(*changed(nomic)))
+    assert np.array_equal(PlainNetwork(network).hidden(ids), plain.hidden(ids))
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ({"moe_every_n_layers": 2}, "'moe_every_n_layers' to 2"),
+        ({"prenorm": True}, "'prenorm' to True"),
+        ({"rotary_emb_fraction": 0.5}, "'rotary_emb_fraction' to 0.5"),
+        ({"rotary_emb_interleaved": True}, "'rotary_emb_interleaved' to True"),
+        ({"scale_attn_weights": False}, "'scale_attn_weights' to False"),
+        ({"qkv_proj_bias": True}, "Wqkv.bias' is missing"),
+    ],
+)
+def test_variants_of_a_nomic_bert_are_refused(nomic, setting, message):
+    with pytest.raises(ModelError, match=message):
+        read_network(*changed(nomic, **setting))
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("activation_function", "gelu"), ("n_embd", 64), ("rotary_emb_scale_base", 512)]
+)
+def test_settings_of_a_nomic_bert_that_contradict_are_refused(nomic, tmp_path, key, value):
+    import shutil
+
+    folder = shutil.copytree(nomic, tmp_path / "model")
+    config = {**json.loads((nomic / "config.json").read_text()), "hidden_size": 32, key: value}
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ModelError, match=f"'{key}'"):
+        gemel.load(folder)
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ({"layer_norm_type": "rms_norm"}, "'layer_norm_type' to 'rms_norm'"),
+        ({"logn_attention_scale": True}, "'logn_attention_scale' to True"),
+        ({"pack_qkv": False}, "'pack_qkv' to False"),
+        ({"position_embedding_type": "absolute"}, "'position_embedding_type' to 'absolute'"),
+        ({"rope_scaling": {"type": "ntk", "factor": 8.0, "mixed_b": 0.6}}, "'mixed_b'"),
+    ],
+)
+def test_variants_of_a_gte_are_refused(gte, setting, message):
+    with pytest.raises(ModelError, match=message):
+        read_network(*changed(gte, **setting))
+
+
+def test_the_scaling_of_gte_is_another_base_and_a_slower_turn(gte):
+    """transformers has no name for it, but for its two parts: kexue.fm/archives/9706, formula 6."""
+    size, factor = 8, 8.0  # heads of 8 numbers
+    ntk = changed(gte, rope_theta=20.0, rope_scaling={"type": "ntk", "factor": factor})
+    parts = {"rope_type": "linear", "rope_theta": 20.0 * factor, "factor": factor ** (2 / size)}
+    ours = read_network(*ntk).blocks[0].rotary
+    theirs = read_network(*changed(gte, rope_theta=None, rope_parameters=parts)).blocks[0].rotary
+    assert np.array_equal(ours.speeds, theirs.speeds)
+    # The slowest pair of numbers turns `factor` times slower than without the scaling, the fastest hardly.
+    plain = read_network(*changed(gte, rope_theta=20.0)).blocks[0].rotary.speeds
+    assert plain[-1] / ours.speeds[-1] == pytest.approx(factor)
