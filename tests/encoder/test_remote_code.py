@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 from tests.encoder.test_architectures import read_folder, some_ids
 
 import gemel
 from gemel.encoder.engines.reference import PlainNetwork
 from gemel.encoder.weights import read_network
 from gemel.errors import ModelError
-from remote_code import SPELLINGS, respell
+from remote_code import SPELLINGS, TASKS, add_adapters, respell
 from tiny import ARCHITECTURES, tiny_checkpoint
 
 TEXTS = ["a man is playing a guitar", "rain", "how do i reset my password"]
@@ -104,8 +106,6 @@ def test_variants_of_a_nomic_bert_are_refused(nomic, setting, message):
     ("key", "value"), [("activation_function", "gelu"), ("n_embd", 64), ("rotary_emb_scale_base", 512)]
 )
 def test_settings_of_a_nomic_bert_that_contradict_are_refused(nomic, tmp_path, key, value):
-    import shutil
-
     folder = shutil.copytree(nomic, tmp_path / "model")
     config = {**json.loads((nomic / "config.json").read_text()), "hidden_size": 32, key: value}
     (folder / "config.json").write_text(json.dumps(config))
@@ -139,3 +139,100 @@ def test_the_scaling_of_gte_is_another_base_and_a_slower_turn(gte):
     # The slowest pair of numbers turns `factor` times slower than without the scaling, the fastest hardly.
     plain = read_network(*changed(gte, rope_theta=20.0)).blocks[0].rotary.speeds
     assert plain[-1] / ours.speeds[-1] == pytest.approx(factor)
+
+
+# Jina Embeddings v3: an adapter per task.
+
+
+@pytest.fixture(scope="module")
+def jina(tmp_path_factory):
+    """The folder with adapters, and for each task one of transformers with its changes in the weights."""
+    pytest.importorskip("transformers", reason="the tiny model is made by transformers")
+    parent = tmp_path_factory.mktemp("jina")
+    source = tiny_checkpoint(parent / "native", "jina_embeddings_v3")
+    remote = respell(source, parent / "remote")
+    plain = load_file(remote / "model.safetensors")
+    stored, changes = add_adapters(plain)
+    folders = {"none": source}
+    for task in TASKS:
+        folders[task] = shutil.copytree(remote, parent / task)
+        folded = {name: weight + changes[task].get(name, np.float32(0)) for name, weight in plain.items()}
+        save_file(folded, folders[task] / "model.safetensors", metadata={"format": "pt"})
+        (folders[task] / "config.json").write_bytes((source / "config.json").read_bytes())
+    save_file(stored, remote / "model.safetensors", metadata={"format": "pt"})
+    modules = json.loads((remote / "modules.json").read_text())
+    modules[0]["type"] = "custom_st.Transformer"
+    (remote / "modules.json").write_text(json.dumps(modules))
+    prompts = {"prompts": {"retrieval.query": "how do i ", "text-matching": ""}}
+    (remote / "config_sentence_transformers.json").write_text(json.dumps(prompts))
+    return remote, folders
+
+
+@pytest.mark.parametrize("task", [*TASKS, "none"])
+def test_the_adapter_of_a_task_is_folded_into_the_weights(jina, task):
+    import torch
+    from transformers import JinaEmbeddingsV3Model
+
+    remote, folders = jina
+    reference = JinaEmbeddingsV3Model.from_pretrained(folders[task]).eval()
+    engine = gemel.load(remote, task=task).engine
+    folded = gemel.load(folders[task]).engine
+    for tokens in (1, 9, 40):
+        ids = some_ids(3, tokens)
+        with torch.no_grad():
+            wanted = reference(input_ids=torch.from_numpy(ids).long()).last_hidden_state.numpy()
+        np.testing.assert_allclose(engine.hidden(ids), wanted, rtol=0, atol=1e-5)
+        assert np.array_equal(engine.hidden(ids), folded.hidden(ids))
+
+
+def test_the_prompt_of_the_task_is_used(jina):
+    remote, _ = jina
+    model = gemel.load(remote, task="retrieval.query")
+    wanted = model.encode([f"how do i {text}" for text in TEXTS], prompt="")
+    assert np.array_equal(model.encode(TEXTS), wanted)
+    assert np.array_equal(model.encode_query(TEXTS), wanted)
+    with pytest.raises(
+        ModelError, match=r"for the task 'retrieval.query', and a document needs 'retrieval.passage'"
+    ):
+        model.encode_document(TEXTS)
+    either = gemel.load(remote, task="text-matching")
+    assert np.array_equal(either.encode_query(TEXTS), either.encode_document(TEXTS))
+
+
+def test_a_task_is_part_of_the_fingerprint(jina):
+    remote, _ = jina
+    prints = {gemel.load(remote, task=task).fingerprint.weights for task in TASKS}
+    assert len(prints) == len(TASKS)
+
+
+def test_a_checkpoint_with_adapters_needs_a_task(jina, tmp_path):
+    remote, folders = jina
+    with pytest.raises(ModelError, match=r"vectors depend on the task. Choose one: .*task='retrieval.query'"):
+        gemel.load(remote)
+    with pytest.raises(ModelError, match=r"no adapter for the task 'poetry'. Known: 'retrieval.query', "):
+        gemel.load(remote, task="poetry")
+    with pytest.raises(ModelError, match=r"has no adapters for tasks, task='text-matching' was requested"):
+        gemel.load(folders["none"], task="text-matching")
+    chosen = shutil.copytree(remote, tmp_path / "chosen")
+    config = {**json.loads((remote / "config.json").read_text()), "default_task": "text-matching"}
+    (chosen / "config.json").write_text(json.dumps(config))
+    wanted = gemel.load(remote, task="text-matching").encode(TEXTS)
+    assert np.array_equal(gemel.load(chosen).encode(TEXTS), wanted)
+
+
+def test_a_missing_adapter_is_named(jina):
+    remote, _ = jina
+    config, weights = read_folder(remote)
+    name = "roberta.encoder.layers.1.mlp.fc1.parametrizations.weight.0.lora_B"
+    del weights[name]
+    with pytest.raises(ModelError, match=f"'{name}' is missing"):
+        read_network({**config, "default_task": TASKS[0]}, weights).blocks[1].up.read()
+
+
+def test_the_module_of_other_code_is_refused(jina, tmp_path):
+    folder = shutil.copytree(jina[0], tmp_path / "model")
+    config = json.loads((folder / "config.json").read_text())
+    config["auto_map"]["AutoModel"] = "someone/else--modeling.Model"
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ModelError, match=r"unknown module 'custom_st.Transformer'"):
+        gemel.load(folder)

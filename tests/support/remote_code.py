@@ -141,8 +141,67 @@ def _gte(config: Settings) -> tuple[Settings, dict[str, str]]:
     }
 
 
+TASKS = ["retrieval.query", "retrieval.passage", "text-matching"]
+LORA_ALPHA, LORA_RANK = 3, 2
+
+
+def _jina(config: Settings) -> tuple[Settings, dict[str, str]]:
+    """As jina-embeddings-v3 was published; its adapters are added by `add_adapters`."""
+    dropped = ("rope_parameters", "tie_word_embeddings")
+    spelled = {
+        **{key: value for key, value in config.items() if key not in dropped},
+        "architectures": ["XLMRobertaModel"],
+        "auto_map": {"AutoModel": "jinaai/xlm-roberta-flash-implementation--modeling_lora.XLMRobertaLoRA"},
+        "emb_pooler": None,
+        "load_trained_adapters": True,
+        "lora_adaptations": TASKS,
+        "lora_alpha": LORA_ALPHA,
+        "lora_dropout_p": 0.0,
+        "lora_main_params_trainable": False,
+        "lora_rank": LORA_RANK,
+        "matryoshka_dimensions": [8, 16, 32],
+        "model_type": "xlm-roberta",
+        "output_past": True,
+        "position_embedding_type": "rotary",
+        "rotary_emb_base": config["rope_parameters"]["rope_theta"],
+        "task_instructions": dict.fromkeys(TASKS, "some words: "),
+        "truncate_dim": None,
+        "use_flash_attn": True,
+    }
+    return spelled, {
+        r"^layers\.": "encoder.layers.",
+        r"embeddings\.LayerNorm": "emb_ln",
+        **{rf"self_attn\.{name}": "mixer.Wqkv" for name in QKV},
+        r"self_attn\.o_proj": "mixer.out_proj",
+        "post_attention_layernorm": "norm1",
+        "post_mlp_layernorm": "norm2",
+    }
+
+
+def add_adapters(weights: Weights) -> tuple[Weights, dict[str, Weights]]:
+    """The weights of `_jina` with an adapter per task, and for each task the changes, by the names of weights."""
+    random = np.random.default_rng(1)
+    stored: Weights = {}
+    changes: dict[str, Weights] = {task: {} for task in TASKS}
+    for name, weight in weights.items():
+        if weight.ndim != 2:
+            stored[f"roberta.{name}"] = weight
+            continue
+        rows, columns = weight.shape
+        start, table = f"roberta.{name.removesuffix('.weight')}", "embeddings" in name
+        shapes = [(rows, LORA_RANK), (LORA_RANK, columns)]
+        left, right = (random.normal(0, 0.15, (len(TASKS), *shape)).astype(np.float32) for shape in shapes)
+        stored[f"{start}.parametrizations.weight.original"] = weight
+        stored[f"{start}.parametrizations.weight.0.lora_A"] = left if table else right
+        stored[f"{start}.parametrizations.weight.0.lora_B"] = right if table else left
+        for number, task in enumerate(TASKS):
+            changes[task][name] = left[number] @ right[number] * np.float32(LORA_ALPHA / LORA_RANK)
+    return stored, changes
+
+
 SPELLINGS: dict[str, Callable[[Settings], tuple[Settings, dict[str, str]]]] = {
     "gte": _gte,
+    "jina_embeddings_v3": _jina,
     "nomic_bert": _nomic,
 }
 """For each model type of transformers: config.json, and patterns of names with their replacements."""

@@ -42,6 +42,8 @@ class Architecture:
     """Keys of config.json that `read` follows or that change no vector; any other key is refused."""
     native: Callable[[Config], Config] = lambda config: config
     """config.json as code of the checkpoint's own (`trust_remote_code`) wrote it -> as transformers writes it."""
+    adapt: Callable[[Config, Any], Any] = lambda _, weights: weights
+    """config.json and the weights by their names in the checkpoint -> the weights that `read` gets."""
     aliases: Mapping[str, str] = field(default_factory=dict)
     """Other names of keys; both may be there when they have the same value."""
     word_table: str = "embeddings.word_embeddings.weight"

@@ -6,13 +6,14 @@ checkpoints have two spellings of config.json and of the names of weights. Both 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from gemel.checkpoint.architecture import ARCHITECTURES, Architecture, Config, HeadLayout, key_set
-from gemel.encoder.architectures.rotary import KEYS, rotary_of
+from gemel.checkpoint.files import Tensors
+from gemel.encoder.architectures.rotary import KEYS, number, rotary_of
 from gemel.encoder.network import Array, Block, Linear, Network, StoredArray
 from gemel.encoder.weights import (
     MAX_POSITIONS,
@@ -22,8 +23,10 @@ from gemel.encoder.weights import (
     heads_of,
     layers_of,
     positive,
+    shape_of,
     unsupported,
 )
+from gemel.errors import ModelError
 
 _CONFIG_KEYS = key_set(
     "hidden_act hidden_size intermediate_size layer_norm_eps max_position_embeddings num_attention_heads",
@@ -316,6 +319,84 @@ ARCHITECTURES.add("gte")(
 
 # Jina Embeddings v3.
 
+
+class AdaptedWeights(Mapping[str, Array]):
+    """Weights with the low-rank adapters (LoRA, arXiv 2106.09685) of one task folded into them.
+
+    The code of the checkpoint stores a weight "x.weight" as "x.parametrizations.weight.original", with two stacks of
+    matrices beside it, one matrix per task. Here it has its plain name again.
+    """
+
+    def __init__(self, weights: Mapping[str, Array], task: int | None, scale: float) -> None:
+        """`task`: the number of the task; None: no adapter is used."""
+        self._weights, self._task, self._scale = weights, task, np.float32(scale)
+        ends = {name.removesuffix(_ORIGINAL): name for name in weights if name.endswith(_ORIGINAL)}
+        self._originals = {f"{start}.weight": name for start, name in ends.items()}
+        plain = (name for name in weights if ".parametrizations." not in name)
+        self._names = dict.fromkeys([*plain, *self._originals])
+
+    def __getitem__(self, name: str) -> Array:
+        if name not in self._originals:
+            return self._weights[name]
+        original = self._read(self._originals[name])
+        if self._task is None:
+            return original
+        start = name.removesuffix(".weight")
+        first, second = (self._read(f"{start}{_ADAPTER}{part}")[self._task] for part in "AB")
+        # A table is looked up, not multiplied with, so its two matrices have the other order.
+        change = first @ second if "embeddings." in name else second @ first
+        if change.shape != original.shape:
+            raise ModelError(f"the adapter of {name!r} has shape {change.shape}, the weight {original.shape}")
+        return np.add(original, change * self._scale)
+
+    def _read(self, name: str) -> Array:
+        if name not in self._weights:
+            raise ModelError(f"the weight {name!r} is missing from the checkpoint. The file is incomplete")
+        stored = self._weights.read(name) if isinstance(self._weights, Tensors) else self._weights[name]
+        array: Array = np.asarray(stored, dtype=np.float32)
+        return array
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """The shape of a weight, without reading its numbers where that is possible."""
+        return shape_of(self._weights, self._originals.get(name, name))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names
+
+
+_ORIGINAL = ".parametrizations.weight.original"
+_ADAPTER = ".parametrizations.weight.0.lora_"
+WITHOUT_TASK = "none"
+"""The name of no task: the weights without any adapter."""
+
+
+def _adapted(config: Config, weights: Mapping[str, Array]) -> Mapping[str, Array]:
+    """The weights for the task of `default_task`; a checkpoint with adapters has no other default."""
+    if not any(name.endswith(_ORIGINAL) for name in weights):
+        return weights
+    task, tasks = config.get("default_task"), config.get("lora_adaptations")
+    if not isinstance(tasks, list) or not tasks or not all(isinstance(name, str) for name in tasks):
+        raise ModelError(
+            f"config.json must list the tasks of the adapters as 'lora_adaptations', got {tasks!r:.200}"
+        )
+    known = ", ".join(map(repr, [*tasks, WITHOUT_TASK]))
+    if task is None:
+        raise ModelError(
+            "the checkpoint has an adapter for each of several tasks, and its vectors depend on the task. Choose one: "
+            f"gemel.load(..., task={tasks[0]!r}), or 'default_task' in config.json. Known: {known}"
+        )
+    if task not in (*tasks, WITHOUT_TASK):
+        raise ModelError(f"the checkpoint has no adapter for the task {task!r}. Known: {known}")
+    scale = number(config, "lora_alpha", 1) / positive(config, "lora_rank", 4)
+    return AdaptedWeights(weights, None if task == WITHOUT_TASK else tasks.index(task), scale)
+
+
 ARCHITECTURES.add("jina_embeddings_v3")(
     Architecture(
         _read(
@@ -330,6 +411,12 @@ ARCHITECTURES.add("jina_embeddings_v3")(
         ),
         HeadLayout("roberta.", "classifier.dense", "classifier.out_proj", "tanh"),
         class_prefix="JinaEmbeddingsV3",
-        config_keys=_CONFIG_KEYS | key_set("position_embedding_type"),
+        config_keys=_CONFIG_KEYS
+        | key_set(
+            "default_task load_trained_adapters lora_adaptations lora_alpha lora_main_params_trainable lora_rank",
+            # `task_instructions` are the prompts of config_sentence_transformers.json.
+            "position_embedding_type task_instructions",
+        ),
+        adapt=_adapted,
     )
 )
