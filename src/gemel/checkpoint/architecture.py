@@ -42,6 +42,8 @@ class Architecture:
     """Keys of config.json that `read` follows or that change no vector; any other key is refused."""
     native: Callable[[Config], Config] = lambda config: config
     """config.json as code of the checkpoint's own (`trust_remote_code`) wrote it -> as transformers writes it."""
+    variant: Callable[[Config], Architecture | None] = lambda _: None
+    """The record of another network under the same model type, where config.json describes one."""
     adapt: Callable[[Config, Any], Any] = lambda _, weights: weights
     """config.json and the weights by their names in the checkpoint -> the weights that `read` gets."""
     aliases: Mapping[str, str] = field(default_factory=dict)
@@ -100,7 +102,9 @@ def architecture_of(config: Config) -> Architecture | None:
     """The record for this config.json; None: gemel cannot read it itself, but the torch engine may run it."""
     kind = config.get("model_type")
     kind = _OTHER_TYPES.get(kind, kind) if isinstance(kind, str) else kind
-    return ARCHITECTURES[kind] if isinstance(kind, str) and kind in ARCHITECTURES else None
+    if not isinstance(kind, str) or kind not in ARCHITECTURES:
+        return None
+    return ARCHITECTURES[kind].variant(config) or ARCHITECTURES[kind]
 
 
 def native_config(config: Config) -> Config:
