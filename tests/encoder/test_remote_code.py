@@ -11,6 +11,7 @@ from safetensors.numpy import load_file, save_file
 from tests.encoder.test_architectures import read_folder, some_ids
 
 import gemel
+from gemel.checkpoint.folder import read_checkpoint
 from gemel.encoder.engines.reference import PlainNetwork
 from gemel.encoder.weights import read_network
 from gemel.errors import ModelError
@@ -236,3 +237,29 @@ def test_the_module_of_other_code_is_refused(jina, tmp_path):
     (folder / "config.json").write_text(json.dumps(config))
     with pytest.raises(ModelError, match=r"unknown module 'custom_st.Transformer'"):
         gemel.load(folder)
+
+
+JUNK = (None, True, 0, -1, 10**12, 0.5, "x", [], [1], {}, {"factor": []})
+
+
+def test_a_damaged_config_gives_vectors_or_an_error_of_ours(folders, tmp_path):
+    folder = shutil.copytree(folders[1], tmp_path / "model")
+    config = json.loads((folder / "config.json").read_text())
+    refused = 0
+    for key in [*config, "default_task", "max_trained_positions", "rotary_scaling_factor", "rope_scaling"]:
+        for junk in JUNK:
+            (folder / "config.json").write_text(json.dumps({**config, key: junk}))
+            try:
+                read_network(read_checkpoint(folder).config, read_checkpoint(folder).weights)
+            except ModelError:
+                refused += 1
+    assert refused > 2 * len(JUNK)
+
+
+def test_adapters_that_do_not_fit_are_refused(jina):
+    config, weights = read_folder(jina[0])
+    name = "roberta.encoder.layers.0.mixer.out_proj.parametrizations.weight.0.lora_A"
+    for damaged in (weights[name][:2], weights[name][0], weights[name][:, :1]):
+        network = read_network({**config, "default_task": TASKS[0]}, {**weights, name: damaged})
+        with pytest.raises(ModelError, match=r"the adapters of 'roberta.*out_proj.weight' have the shapes"):
+            network.blocks[0].out.read()

@@ -222,7 +222,7 @@ def _with_task(config: Mapping[str, Any], task: str, folder: Path) -> Mapping[st
 def _task_prompt(config: Mapping[str, Any], settings: Mapping[str, Any]) -> str | None:
     """The prompt that is called like the task of the adapter: the two were trained together."""
     task = config.get("default_task")
-    return task if task in (settings.get("prompts") or {}) else None
+    return task if isinstance(task, str) and task in (settings.get("prompts") or {}) else None
 
 
 def _with_relation(checkpoint: Checkpoint) -> Checkpoint:

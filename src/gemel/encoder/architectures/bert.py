@@ -125,7 +125,7 @@ _GATES = {"geglu": "gelu", "reglu": "relu"}
 def read_jina(config: Config, weights: CheckpointWeights) -> Network:
     """A score is lowered by the distance of its two tokens: ALiBi (arXiv 2108.12409), to both sides."""
     form = config.get("feed_forward_type", "original")
-    if form not in _GATES:
+    if not isinstance(form, str) or form not in _GATES:
         known = " and ".join(map(repr, _GATES))
         raise ModelError(
             f"config.json gives feed_forward_type {form!r:.60}, of a JinaBERT only {known} are known"

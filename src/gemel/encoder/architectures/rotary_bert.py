@@ -212,14 +212,15 @@ def _native_nomic(config: Config) -> Config:
         if config.get(theirs) is not None and config.get(name, config[theirs]) == config[theirs]:
             native.pop(theirs)
             native |= {name: config[theirs]} if same else {}
-    if config.get("activation_function") in _GATES:
-        native["hidden_act"] = _GATES[native.pop("activation_function")]
+    if (gate := _GATES.get(str(config.get("activation_function")))) is not None:
+        native.pop("activation_function")
+        native["hidden_act"] = gate
     if config.get("n_positions") is not None:
         native["max_position_embeddings"] = native.pop("n_positions")
     if native.pop("rotary_scaling_factor", None) is not None:
         # The positions of longer texts turn at a speed that depends on the length of the text.
-        trained = native.get("max_trained_positions", _TRAINED_POSITIONS)
-        native["max_position_embeddings"] = min(native.get("max_position_embeddings", trained), trained)
+        trained = positive(native, "max_trained_positions", _TRAINED_POSITIONS)
+        native["max_position_embeddings"] = min(positive(native, "max_position_embeddings", trained), trained)
     return native
 
 
@@ -284,8 +285,7 @@ def _native_gte(config: Config) -> Config:
 
 
 def _gte_head(config: Config) -> HeadLayout:
-    classes = config.get("architectures") or [""]
-    prefix = "new." if str(classes[0]).startswith("New") else "gte."
+    prefix = "new." if config.get("architectures") == ["NewForSequenceClassification"] else "gte."
     return HeadLayout(prefix, f"{prefix}pooler.dense", "classifier", "tanh")
 
 
@@ -327,9 +327,9 @@ class AdaptedWeights(Mapping[str, Array]):
     matrices beside it, one matrix per task. Here it has its plain name again.
     """
 
-    def __init__(self, weights: Mapping[str, Array], task: int | None, scale: float) -> None:
-        """`task`: the number of the task; None: no adapter is used."""
-        self._weights, self._task, self._scale = weights, task, np.float32(scale)
+    def __init__(self, weights: Mapping[str, Array], tasks: int, task: int | None, scale: float) -> None:
+        """`task`: the number of one of so many `tasks`; None: no adapter is used."""
+        self._weights, self._tasks, self._task, self._scale = weights, tasks, task, np.float32(scale)
         ends = {name.removesuffix(_ORIGINAL): name for name in weights if name.endswith(_ORIGINAL)}
         self._originals = {f"{start}.weight": name for start, name in ends.items()}
         plain = (name for name in weights if ".parametrizations." not in name)
@@ -342,12 +342,18 @@ class AdaptedWeights(Mapping[str, Array]):
         if self._task is None:
             return original
         start = name.removesuffix(".weight")
-        first, second = (self._read(f"{start}{_ADAPTER}{part}")[self._task] for part in "AB")
+        left, right = (self._read(f"{start}{_ADAPTER}{part}") for part in "BA")
         # A table is looked up, not multiplied with, so its two matrices have the other order.
-        change = first @ second if "embeddings." in name else second @ first
-        if change.shape != original.shape:
-            raise ModelError(f"the adapter of {name!r} has shape {change.shape}, the weight {original.shape}")
-        return np.add(original, change * self._scale)
+        left, right = (right, left) if "embeddings." in name else (left, right)
+        rows, columns = original.shape
+        rank = right.shape[1] if right.ndim == 3 else 0
+        if left.shape != (self._tasks, rows, rank) or right.shape != (self._tasks, rank, columns):
+            raise ModelError(
+                f"the adapters of {name!r} have the shapes {left.shape} and {right.shape}, which do not fit "
+                f"{self._tasks} tasks and a weight of shape {original.shape}"
+            )
+        folded: Array = original + left[self._task] @ right[self._task] * self._scale
+        return folded
 
     def _read(self, name: str) -> Array:
         if name not in self._weights:
@@ -394,7 +400,8 @@ def _adapted(config: Config, weights: Mapping[str, Array]) -> Mapping[str, Array
     if task not in (*tasks, WITHOUT_TASK):
         raise ModelError(f"the checkpoint has no adapter for the task {task!r}. Known: {known}")
     scale = number(config, "lora_alpha", 1) / positive(config, "lora_rank", 4)
-    return AdaptedWeights(weights, None if task == WITHOUT_TASK else tasks.index(task), scale)
+    number_of_task = None if task == WITHOUT_TASK else tasks.index(task)
+    return AdaptedWeights(weights, len(tasks), number_of_task, scale)
 
 
 ARCHITECTURES.add("jina_embeddings_v3")(
