@@ -17,6 +17,7 @@ from gemel.encoder.weights import read_network
 from gemel.errors import ModelError
 from remote_code import SPELLINGS, TASKS, add_adapters, respell
 from tiny import ARCHITECTURES, tiny_checkpoint
+from tiny_cross import their_logits, tiny_cross
 
 TEXTS = ["a man is playing a guitar", "rain", "how do i reset my password"]
 
@@ -127,6 +128,16 @@ def test_settings_of_a_nomic_bert_that_contradict_are_refused(nomic, tmp_path, k
 def test_variants_of_a_gte_are_refused(gte, setting, message):
     with pytest.raises(ModelError, match=message):
         read_network(*changed(gte, **setting))
+
+
+def test_a_reranker_of_the_type_new_gives_the_scores_of_transformers(tmp_path):
+    pytest.importorskip("transformers", reason="the tiny model is made by transformers")
+    source = tiny_cross(tmp_path / "native", "gte")
+    remote = respell(source, tmp_path / "remote")
+    assert "new.pooler.dense.weight" in load_file(remote / "model.safetensors")
+    left, right = TEXTS, TEXTS[::-1]
+    logits = gemel.load_cross(remote).logits(left, right)
+    np.testing.assert_allclose(logits, their_logits(source, left, right), atol=1e-5)
 
 
 def test_the_scaling_of_gte_is_another_base_and_a_slower_turn(gte):

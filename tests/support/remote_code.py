@@ -117,7 +117,7 @@ def _gte(config: Settings) -> tuple[Settings, dict[str, str]]:
     }
     spelled = {
         **kept,
-        "architectures": ["NewModel"],
+        "architectures": [name.replace("Gte", "New") for name in config["architectures"]],
         "auto_map": {"AutoModel": "Alibaba-NLP/new-impl--modeling.NewModel"},
         "layer_norm_type": "layer_norm",
         "logn_attention_clip1": False,
@@ -131,7 +131,8 @@ def _gte(config: Settings) -> tuple[Settings, dict[str, str]]:
         "use_memory_efficient_attention": False,
     }
     return spelled, {
-        r"^layers\.": "encoder.layer.",
+        r"^gte\.": "new.",
+        r"(^|(?<=\.))layers\.": "encoder.layer.",
         **{rf"self_attn\.{name}": "attention.qkv_proj" for name in QKV},
         r"self_attn\.o_proj": "attention.o_proj",
         r"mlp\.(up_proj)": "mlp.up_gate_proj",
