@@ -232,6 +232,13 @@ def test_a_checkpoint_with_adapters_needs_a_task(jina, tmp_path):
     assert np.array_equal(gemel.load(chosen).encode(TEXTS), wanted)
 
 
+def test_a_saved_model_keeps_its_task(jina, tmp_path):
+    model = gemel.load(jina[0], task="retrieval.query")
+    saved = gemel.load(model.save(tmp_path / "saved"))
+    assert np.array_equal(saved.encode(TEXTS), model.encode(TEXTS))
+    assert saved.fingerprint == model.fingerprint
+
+
 def test_a_missing_adapter_is_named(jina):
     remote, _ = jina
     config, weights = read_folder(remote)
