@@ -105,11 +105,22 @@ def test_variants_of_a_nomic_bert_are_refused(nomic, setting, message):
 
 
 @pytest.mark.parametrize(
-    ("key", "value"), [("activation_function", "gelu"), ("n_embd", 64), ("rotary_emb_scale_base", 512)]
+    ("key", "value"),
+    [
+        ("activation_function", "gelu"),
+        ("activation_function", "geglu"),
+        ("n_embd", 64),
+        ("rotary_emb_base", 500.0),
+        ("rotary_emb_scale_base", 512),
+    ],
 )
 def test_settings_of_a_nomic_bert_that_contradict_are_refused(nomic, tmp_path, key, value):
     folder = shutil.copytree(nomic, tmp_path / "model")
-    config = {**json.loads((nomic / "config.json").read_text()), "hidden_size": 32, key: value}
+    both = {"hidden_act": "silu", "hidden_size": 32, "rope_parameters": {"rope_theta": 1000.0}}
+    config = {**json.loads((nomic / "config.json").read_text()), **both}
+    (folder / "config.json").write_text(json.dumps(config))
+    assert np.array_equal(gemel.load(folder).encode(TEXTS), gemel.load(nomic).encode(TEXTS))
+    config[key] = value
     (folder / "config.json").write_text(json.dumps(config))
     with pytest.raises(ModelError, match=f"'{key}'"):
         gemel.load(folder)
@@ -257,7 +268,7 @@ def test_the_module_of_other_code_is_refused(jina, tmp_path):
         gemel.load(folder)
 
 
-JUNK = (None, True, 0, -1, 10**12, 0.5, "x", [], [1], {}, {"factor": []})
+JUNK: tuple[object, ...] = (None, True, 0, -1, 10**12, 0.5, "x", [], [1], {}, {"factor": []})
 
 
 def test_a_damaged_config_gives_vectors_or_an_error_of_ours(folders, tmp_path):

@@ -13,7 +13,7 @@ import numpy as np
 
 from gemel.checkpoint.architecture import ARCHITECTURES, Architecture, Config, HeadLayout, key_set
 from gemel.checkpoint.files import Tensors
-from gemel.encoder.architectures.rotary import KEYS, number, rotary_of
+from gemel.encoder.architectures.rotary import KEYS, number, rope_parameters, rotary_of
 from gemel.encoder.network import Array, Block, Linear, Network, StoredArray
 from gemel.encoder.weights import (
     MAX_POSITIONS,
@@ -193,6 +193,7 @@ class _HalvesSwapped:
 # NomicBERT.
 
 _NOMIC_NAMES = {
+    "activation_function": "hidden_act",
     "n_embd": "hidden_size",
     "n_head": "num_attention_heads",
     "n_inner": "intermediate_size",
@@ -205,16 +206,19 @@ _TRAINED_POSITIONS = 2048
 
 
 def _native_nomic(config: Config) -> Config:
-    """Of nomic-embed-text v1 and v1.5, which also have both spellings side by side."""
+    """Of nomic-embed-text v1 and v1.5, which also have both spellings side by side.
+
+    A setting whose two spellings contradict one another keeps both, and is refused as unknown.
+    """
     native = dict(config)
+    gate = _GATES.get(str(config.get("activation_function")))
+    rotary = rope_parameters(config)
     for theirs, name in _NOMIC_NAMES.items():
-        same = theirs != "rotary_emb_base" or not config.get("rope_parameters")
-        if config.get(theirs) is not None and config.get(name, config[theirs]) == config[theirs]:
+        value = gate if name == "hidden_act" else config.get(theirs)
+        given = rotary.get(name) if name == "rope_theta" else config.get(name)
+        if value is not None and given in (None, value):
             native.pop(theirs)
-            native |= {name: config[theirs]} if same else {}
-    if (gate := _GATES.get(str(config.get("activation_function")))) is not None:
-        native.pop("activation_function")
-        native["hidden_act"] = gate
+            native |= {} if given is not None else {name: value}
     if config.get("n_positions") is not None:
         native["max_position_embeddings"] = native.pop("n_positions")
     if native.pop("rotary_scaling_factor", None) is not None:
