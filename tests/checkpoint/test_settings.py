@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import gemel
-from gemel.checkpoint.architecture import model_types
+from gemel.checkpoint.architecture import model_types, native_config
 from gemel.checkpoint.folder import read_checkpoint
 from gemel.checkpoint.settings import refuse_unknown_config
 from gemel.errors import InputError, ModelError
@@ -358,6 +358,66 @@ DECODER = {
     "tie_word_embeddings": True,
     "use_cache": True,
 }
+NOMIC = {
+    "model_type": "nomic_bert",
+    **WRITTEN,
+    "activation_function": "swiglu",
+    "attn_pdrop": 0.0,
+    "auto_map": {"AutoModel": "nomic-ai/nomic-bert-2048--modeling_hf_nomic_bert.NomicBertModel"},
+    "causal": False,
+    "dense_seq_output": True,
+    "embd_pdrop": 0.0,
+    "fused_bias_fc": True,
+    "fused_dropout_add_ln": True,
+    "initializer_range": 0.02,
+    "layer_norm_epsilon": 1e-12,
+    "max_trained_positions": 2048,
+    "mlp_fc1_bias": False,
+    "mlp_fc2_bias": False,
+    "n_embd": 768,
+    "n_head": 12,
+    "n_inner": 3072,
+    "n_layer": 12,
+    "n_positions": 8192,
+    "pad_vocab_size_multiple": 64,
+    "parallel_block": False,
+    "parallel_block_tied_norm": False,
+    "prenorm": False,
+    "qkv_proj_bias": False,
+    "reorder_and_upcast_attn": False,
+    "resid_pdrop": 0.0,
+    "rotary_emb_base": 1000,
+    "rotary_emb_fraction": 1.0,
+    "rotary_emb_interleaved": False,
+    "rotary_emb_scale_base": None,
+    "rotary_scaling_factor": None,
+    "scale_attn_by_inverse_layer_idx": False,
+    "scale_attn_weights": True,
+    "summary_first_dropout": 0.1,
+    "summary_proj_to_labels": True,
+    "summary_type": "cls_index",
+    "summary_use_proj": True,
+    "type_vocab_size": 2,
+    "use_cache": True,
+    "use_flash_attn": True,
+    "use_rms_norm": False,
+    "use_xentropy": True,
+    "vocab_size": 30528,
+}
+NEW = {
+    "model_type": "new",
+    **BERT,
+    "auto_map": {"AutoModel": "Alibaba-NLP/new-impl--modeling.NewModel"},
+    "classifier_dropout": 0.0,
+    "layer_norm_type": "layer_norm",
+    "logn_attention_clip1": False,
+    "logn_attention_scale": False,
+    "pack_qkv": True,
+    "position_embedding_type": "rope",
+    "type_vocab_size": 1,
+    "unpad_inputs": "true",
+    "use_memory_efficient_attention": "true",
+}
 PUBLISHED = {
     "arctic-embed-l": {"model_type": "xlm-roberta", **BERT, "matryoshka_dimensions": [256]},
     "specter2": {
@@ -572,6 +632,101 @@ PUBLISHED = {
         "sliding_window": 512,
         "use_bidirectional_attention": True,
     },
+    "nomic-embed-text-v1": {**NOMIC, "rotary_scaling_factor": 2},
+    # Since it can be read by transformers as well, it has both spellings.
+    "nomic-embed-text-v1.5": {
+        **NOMIC,
+        "hidden_act": "silu",
+        "hidden_size": 768,
+        "intermediate_size": 3072,
+        "layer_norm_eps": 1e-12,
+        "max_position_embeddings": 2048,
+        "num_attention_heads": 12,
+        "num_hidden_layers": 12,
+        "rope_parameters": {"rope_theta": 1000.0, "rope_type": "default"},
+    },
+    "nomic-embed-text-v1.5 of transformers": {
+        "model_type": "nomic_bert",
+        **BERT,
+        "head_dim": 64,
+        "rope_parameters": {"rope_theta": 1000.0, "rope_type": "default"},
+        "type_vocab_size": 2,
+    },
+    "gte-multilingual-base": {**NEW, "rope_scaling": {"factor": 8.0, "type": "ntk"}, "rope_theta": 20000},
+    "gte-multilingual-reranker-base": {
+        **NEW,
+        **LABELS,
+        "rope_scaling": {"factor": 8.0, "type": "ntk"},
+        "rope_theta": 20000,
+    },
+    "gte-base-en-v1.5": {
+        **NEW,
+        "rope_scaling": {"factor": 2.0, "type": "ntk"},
+        "rope_theta": 500000,
+        "type_vocab_size": 0,
+    },
+    "arctic-embed-m-v2": {
+        **NEW,
+        "model_type": "gte",
+        "matryoshka_dimensions": [256],
+        "rope_scaling": {"factor": 8.0, "type": "ntk"},
+        "rope_theta": 20000,
+    },
+    "gte-multilingual-base of transformers": {
+        "model_type": "gte",
+        **BERT,
+        "rope_parameters": {"rope_theta": 160000.0, "rope_type": "default"},
+        "type_vocab_size": 1,
+    },
+    "jina-embeddings-v2-base-en": {
+        "model_type": "bert",
+        **BERT,
+        "attn_implementation": None,
+        "auto_map": {"AutoModel": "jinaai/jina-bert-implementation--modeling_bert.JinaBertModel"},
+        "classifier_dropout": None,
+        "emb_pooler": "mean",
+        "feed_forward_type": "geglu",
+        "gradient_checkpointing": False,
+        "model_max_length": 8192,
+        "position_embedding_type": "alibi",
+        "type_vocab_size": 2,
+        "use_cache": True,
+    },
+    "jina-embeddings-v3": {
+        "model_type": "xlm-roberta",
+        **BERT,
+        "auto_map": {"AutoModel": "jinaai/xlm-roberta-flash-implementation--modeling_lora.XLMRobertaLoRA"},
+        "classifier_dropout": None,
+        "emb_pooler": None,
+        "load_trained_adapters": True,
+        "lora_adaptations": [
+            "retrieval.query",
+            "retrieval.passage",
+            "separation",
+            "classification",
+            "text-matching",
+        ],
+        "lora_alpha": 1,
+        "lora_dropout_p": 0.0,
+        "lora_main_params_trainable": False,
+        "lora_rank": 4,
+        "matryoshka_dimensions": [32, 64, 128, 256, 512, 768, 1024],
+        "output_past": True,
+        "position_embedding_type": "rotary",
+        "rotary_emb_base": 20000.0,
+        "task_instructions": {"retrieval.query": "Represent the query for retrieving evidence documents: "},
+        "truncate_dim": None,
+        "type_vocab_size": 1,
+        "use_cache": True,
+        "use_flash_attn": True,
+    },
+    "jina-embeddings-v3 of transformers": {
+        "model_type": "jina_embeddings_v3",
+        **BERT,
+        "rope_parameters": {"rope_theta": 20000.0, "rope_type": "default"},
+        "type_vocab_size": 1,
+        "use_cache": True,
+    },
     "ms-marco-MiniLM": {
         "model_type": "bert",
         **BERT,
@@ -583,7 +738,7 @@ PUBLISHED = {
 
 
 def test_a_config_of_every_architecture_is_published():
-    assert {config["model_type"] for config in PUBLISHED.values()} == set(model_types())
+    assert {native_config(config)["model_type"] for config in PUBLISHED.values()} == set(model_types())
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
@@ -637,7 +792,19 @@ def test_the_files_of_a_published_tokenizer_and_of_newer_releases_are_read(tmp_p
 
 
 @pytest.mark.parametrize(
-    "kind", ["albert", "bert", "camembert", "distilbert", "electra", "modernbert", "mpnet", "roberta"]
+    "kind",
+    [
+        "albert",
+        "bert",
+        "camembert",
+        "distilbert",
+        "electra",
+        "gte",
+        "modernbert",
+        "mpnet",
+        "nomic_bert",
+        "roberta",
+    ],
 )
 def test_configs_written_by_the_installed_transformers_are_read(tmp_path, kind):
     pytest.importorskip("torch")

@@ -215,6 +215,8 @@ ARCHITECTURES: dict[str, tuple[str, dict[str, Any]]] = {
             "use_bidirectional_attention": True,
         },
     ),
+    "gte": ("GteConfig", {**_BERT, "pad_token_id": 0}),
+    "jina_embeddings_v3": ("JinaEmbeddingsV3Config", {**_BERT, "pad_token_id": 0}),
     "llama": ("LlamaConfig", {**_DECODER}),
     "mistral": ("MistralConfig", {**_DECODER, "sliding_window": 6}),
     "modernbert": (
@@ -223,6 +225,7 @@ ARCHITECTURES: dict[str, tuple[str, dict[str, Any]]] = {
         {**_BERT, "num_hidden_layers": 4, "local_attention": 8, "norm_bias": True, **_MARK_IDS},
     ),
     "mpnet": ("MPNetConfig", {**_BERT, "hidden_act": "relu"}),
+    "nomic_bert": ("NomicBertConfig", {**_BERT}),
     "qwen2": ("Qwen2Config", {**_DECODER}),
     "qwen3": ("Qwen3Config", {**_DECODER, "head_dim": 16}),
     "roberta": ("RobertaConfig", {**_BERT, "pad_token_id": 1}),
@@ -276,6 +279,16 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
         },
     ),
     "qwen3 not causal": ("qwen3", {"is_causal": False, "attention_bias": True}),
+    "gte without types": ("gte", {"type_vocab_size": 0, "hidden_act": "gelu_new"}),
+    "gte linear": ("gte", {"rope_parameters": {"rope_type": "linear", "rope_theta": 90.0, "factor": 1.5}}),
+    "jina_embeddings_v3 base": (
+        "jina_embeddings_v3",
+        {"rope_parameters": {"rope_type": "default", "rope_theta": 50.0}, "layer_norm_eps": 1e-3},
+    ),
+    "nomic_bert base": (
+        "nomic_bert",
+        {"rope_parameters": {"rope_type": "default", "rope_theta": 50.0}, "type_vocab_size": 1},
+    ),
     "gemma3_text causal": ("gemma3_text", {"use_bidirectional_attention": False}),
     "gemma3_text linear": (
         "gemma3_text",

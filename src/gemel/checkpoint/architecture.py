@@ -40,6 +40,12 @@ class Architecture:
     """What the names of its classes in transformers start with: "Bert" for BertModel and BertTokenizer."""
     config_keys: frozenset[str]
     """Keys of config.json that `read` follows or that change no vector; any other key is refused."""
+    native: Callable[[Config], Config] = lambda config: config
+    """config.json as code of the checkpoint's own (`trust_remote_code`) wrote it -> as transformers writes it."""
+    variant: Callable[[Config], Architecture | None] = lambda _: None
+    """The record of another network under the same model type, where config.json describes one."""
+    adapt: Callable[[Config, Any], Any] = lambda _, weights: weights
+    """config.json and the weights by their names in the checkpoint -> the weights that `read` gets."""
     aliases: Mapping[str, str] = field(default_factory=dict)
     """Other names of keys; both may be there when they have the same value."""
     word_table: str = "embeddings.word_embeddings.weight"
@@ -88,10 +94,23 @@ ARCHITECTURES: Registry[Architecture] = Registry(
 """HF `model_type` to its record."""
 
 
+_OTHER_TYPES = {"new": "gte"}
+"""Model types of checkpoints with code of their own, which became a class of transformers under another name."""
+
+
 def architecture_of(config: Config) -> Architecture | None:
     """The record for this config.json; None: gemel cannot read it itself, but the torch engine may run it."""
     kind = config.get("model_type")
-    return ARCHITECTURES[kind] if isinstance(kind, str) and kind in ARCHITECTURES else None
+    kind = _OTHER_TYPES.get(kind, kind) if isinstance(kind, str) else kind
+    if not isinstance(kind, str) or kind not in ARCHITECTURES:
+        return None
+    return ARCHITECTURES[kind].variant(config) or ARCHITECTURES[kind]
+
+
+def native_config(config: Config) -> Config:
+    """config.json in the spelling of transformers: see `Architecture.native`."""
+    architecture = architecture_of(config)
+    return config if architecture is None else architecture.native(config)
 
 
 def model_types() -> list[str]:

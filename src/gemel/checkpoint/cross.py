@@ -29,7 +29,9 @@ _ACTIVATIONS: dict[str, Activation] = {"Identity": "identity", "Sigmoid": "sigmo
 _PATHS = {"identity": "torch.nn.modules.linear.Identity", "sigmoid": "torch.nn.modules.activation.Sigmoid"}
 _HEAD = "ForSequenceClassification"
 _OLD_KEY = "sbert_ce_default_activation_function"
-_TYPED = key_set("Bert ConvBert DPRQuestionEncoder Deberta DebertaV2 Electra FNet LayoutLM Lxmert MobileBert")
+_TYPED = key_set(
+    "Bert ConvBert DPRQuestionEncoder Deberta DebertaV2 Electra FNet LayoutLM Lxmert MobileBert NomicBert"
+)
 """Tokenizers of transformers that give token types, without "Tokenizer" or "TokenizerFast" at the end."""
 _TYPED_UP_TO_4 = key_set(
     "Albert BertJapanese Funnel Herbert PreTrained RemBert RoFormer Splinter SqueezeBert XLNet"

@@ -19,7 +19,7 @@ _ARITHMETIC = key_set(
     "model_type hidden_act activation hidden_activation layer_norm_eps norm_eps",
     "num_attention_heads n_heads num_hidden_layers n_layers num_hidden_groups",
     "pad_token_id position_embedding_type relative_attention_num_buckets",
-    "global_rope_theta local_rope_theta rope_parameters",
+    "default_task global_rope_theta local_rope_theta lora_alpha lora_rank rope_parameters rope_scaling rope_theta",
     "layer_types local_attention global_attn_every_n_layers",
 )
 

@@ -53,6 +53,9 @@ _NORMALIZE_KEYS = frozenset({"module_input_name", "module_output_name"})
 _SIDES = {"query": ("query",), "document": ("document", "passage", "corpus")}
 """What checkpoints call the prompts of queries and documents."""
 
+_SIDE_TASKS = {"query": "retrieval.query", "document": "retrieval.passage"}
+"""What they call the adapters for them, of which a loaded model has one."""
+
 _STATIC_TABLES = ("embedding.weight", "embeddings")
 
 _MODEL2VEC_LENGTH = 512  # what model2vec's own encode cuts at
@@ -99,6 +102,12 @@ class Checkpoint:
 
     def prompt_name(self, side: Literal["query", "document"]) -> str | None:
         """The name of the checkpoint's prompt for queries or documents; None: it has none."""
+        task = self.config.get("default_task")
+        if task in _SIDE_TASKS.values() and task != _SIDE_TASKS[side]:
+            raise ModelError(
+                f"{self.name} was loaded for the task {task!r}, and a {side} needs {_SIDE_TASKS[side]!r}. Load it a "
+                "second time for that task, or once for a task without sides"
+            )
         return next((name for name in _SIDES[side] if name in self.prompts), None)
 
     @property
@@ -142,10 +151,13 @@ def is_cross_encoder(folder: Path) -> bool:
     return isinstance(first, str) and first.endswith("ForSequenceClassification")
 
 
-def read_checkpoint(folder: Path, *, name: str | None = None, cross: bool = False) -> Checkpoint:
+def read_checkpoint(
+    folder: Path, *, name: str | None = None, cross: bool = False, task: str | None = None
+) -> Checkpoint:
     """The checkpoint in `folder`; `name` is what messages call it (default: the folder's own).
 
-    `cross`: the encoder inside a cross-encoder, without its head (`checkpoint/cross.py` reads that).
+    `cross`: the encoder inside a cross-encoder, without its head (`checkpoint/cross.py` reads that). `task`: of those
+    that the checkpoint has an adapter for.
     """
     folder = Path(folder)
     if not folder.is_dir():
@@ -165,7 +177,7 @@ def read_checkpoint(folder: Path, *, name: str | None = None, cross: bool = Fals
     own = _own_settings(steps, cross)
     if cross and own.truncation_side == "left":
         raise ModelError(f"{folder}: 'truncation_side' is left, which is not supported for pairs of texts")
-    config = own.config
+    config = own.config if task is None else _with_task(own.config, task, folder)
     settings = _read_settings(folder)
     weights = module_weights(folder, steps.folder)
     if steps.kind == "static":
@@ -188,7 +200,7 @@ def read_checkpoint(folder: Path, *, name: str | None = None, cross: bool = Fals
         dense=steps.dense,
         normalize=steps.normalize,
         prompts=settings.get("prompts") or {},
-        default_prompt_name=settings.get("default_prompt_name"),
+        default_prompt_name=settings.get("default_prompt_name") or _task_prompt(config, settings),
         similarity=_similarity(settings.get("similarity_fn_name")),
         notes=tuple(notes),
         skip_unknown=model2vec,
@@ -199,6 +211,18 @@ def read_checkpoint(folder: Path, *, name: str | None = None, cross: bool = Fals
     )
     check_layers(checkpoint, checkpoint.dense)
     return checkpoint if cross else _with_relation(checkpoint)
+
+
+def _with_task(config: Mapping[str, Any], task: str, folder: Path) -> Mapping[str, Any]:
+    if not config.get("lora_adaptations"):
+        raise ModelError(f"{folder} has no adapters for tasks, task={task!r} was requested. Leave it out")
+    return {**config, "default_task": task}
+
+
+def _task_prompt(config: Mapping[str, Any], settings: Mapping[str, Any]) -> str | None:
+    """The prompt that is called like the task of the adapter: the two were trained together."""
+    task = config.get("default_task")
+    return task if isinstance(task, str) and task in (settings.get("prompts") or {}) else None
 
 
 def _with_relation(checkpoint: Checkpoint) -> Checkpoint:
@@ -405,13 +429,20 @@ def _modules(folder: Path) -> list[tuple[str, Path]]:
         word = rest.rpartition(".")[2]
         # A class of another package may have a known name and run any code.
         theirs = package == "sentence_transformers" and (word in _TRANSFORMERS or word in _KNOWN)
-        if not theirs and kind != FLOW:
+        if not theirs and kind != FLOW and not _is_task_transformer(kind, inside(folder, path)):
             known = ", ".join(_KNOWN)
             raise ModelError(
                 f"{folder}: unknown module {kind!r}. Known, of sentence_transformers: {known}; and {FLOW}"
             )
         modules.append((word, inside(folder, path)))
     return modules
+
+
+def _is_task_transformer(kind: str, folder: Path) -> bool:
+    """True for the module of Jina Embeddings v3, which hands the task to the network and else is a Transformer."""
+    code = read_object_if_there(folder / "config.json").get("auto_map")
+    model = code.get("AutoModel") if isinstance(code, dict) else None
+    return kind == "custom_st.Transformer" and str(model).endswith("modeling_lora.XLMRobertaLoRA")
 
 
 def _check_normalize(folder: Path) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from gemel.checkpoint.architecture import architecture_of, key_set
+from gemel.checkpoint.architecture import architecture_of, key_set, native_config
 from gemel.checkpoint.files import has_safetensors, read_object, read_object_if_there
 from gemel.errors import ModelError
 
@@ -144,6 +144,7 @@ def _config(folder: Path, path: Path, arguments: Mapping[str, Any]) -> Mapping[s
     config_path = folder / "config.json"
     config = read_object_if_there(config_path)
     refuse_unknown_config(config_path, config)
+    config = native_config(config)
     own = {key: value for key, value in arguments.items() if key not in _LOADING_ARGUMENTS}
     if not own:
         return config
@@ -210,6 +211,7 @@ def refuse_unknown(path: Path, content: Mapping[str, Any], *known: Collection[st
 
 def refuse_unknown_config(path: Path, config: Mapping[str, Any]) -> None:
     """As `refuse_unknown`, for the config.json of an architecture that gemel reads itself."""
+    config = native_config(config)
     architecture = architecture_of(config)
     if architecture is None:
         return

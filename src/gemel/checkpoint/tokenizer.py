@@ -138,11 +138,11 @@ def _lowercase(tokenizer: Tokenizer) -> None:
         tokenizer.normalizer = normalizers.Sequence([normalizers.Lowercase(), rules])
 
 
-_BERT = key_set("Bert DistilBert Electra MPNet MobileBert Funnel LayoutLM RetriBert SqueezeBert")
+_BERT = key_set("Bert DistilBert Electra MPNet MobileBert Funnel LayoutLM NomicBert RetriBert SqueezeBert")
 
 _BYTES = key_set("Roberta Longformer GPT2 Bart Deberta CodeGen")
 
-_PIECES = key_set("Albert XLMRoberta Camembert BigBird XLNet T5 MBart")
+_PIECES = key_set("Albert XLMRoberta Camembert BigBird Gte JinaEmbeddingsV3 XLNet T5 MBart")
 
 _OTHER_CLASSES = {"mobilebert": "MobileBert"}
 

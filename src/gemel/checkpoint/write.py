@@ -139,6 +139,10 @@ def _copy_network(checkpoint: Checkpoint, folder: Path) -> None:
         shutil.copyfile(path, target)
     if checkpoint.tokenizer_file.parent != source:
         shutil.copyfile(checkpoint.tokenizer_file, folder / checkpoint.tokenizer_file.name)
+    task = checkpoint.config.get("default_task")  # which the caller of `load` may have chosen
+    if task is not None:
+        config = read_object_if_there(folder / "config.json")
+        write_json(folder / "config.json", {**config, "default_task": task})
 
 
 def _replace_weights(checkpoint: Checkpoint, folder: Path, weights: Mapping[str, NDArray[Any]]) -> None:

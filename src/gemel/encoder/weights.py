@@ -9,14 +9,14 @@ by looking for the word table.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from gemel.checkpoint.architecture import Config, architecture_of, model_types
+from gemel.checkpoint.architecture import Config, architecture_of, model_types, native_config
 from gemel.checkpoint.files import Tensors, is_finite
 from gemel.encoder.network import Activation, Array, Block, Linear, Network, Norm
 from gemel.errors import ModelError
@@ -52,6 +52,7 @@ def read_network(config: Config, weights: Mapping[str, Array]) -> Network:
 
     Weights inside the network that this config.json does not use are refused: they belong to another one.
     """
+    config = native_config(config)
     kind = config.get("model_type")
     architecture = architecture_of(config)
     if architecture is None:
@@ -59,16 +60,18 @@ def read_network(config: Config, weights: Mapping[str, Array]) -> Network:
             f"unknown architecture {kind!r} (model_type in config.json). Known: {', '.join(model_types())}"
         )
     where = f"a model of the architecture {kind!r}"
-    check_sizes(config, (_shape(weights, name) for name in weights), where)
+    check_sizes(config, (shape_of(weights, name) for name in weights), where)
+    weights = architecture.adapt(config, weights)
     reader = CheckpointWeights(weights, architecture.word_table)
     network: Network = architecture.read(config, reader)
     refuse_unexpected(unexpected_in_body(reader.used, weights), where)
     return network
 
 
-def _shape(weights: Mapping[str, Array], name: str) -> tuple[int, ...]:
-    """Without reading the numbers, where that is possible."""
-    return weights.shape(name) if isinstance(weights, Tensors) else weights[name].shape
+def shape_of(weights: Mapping[str, Array], name: str) -> tuple[int, ...]:
+    """The shape of a weight, without reading its numbers where that is possible."""
+    shape: Callable[[str], tuple[int, ...]] | None = getattr(weights, "shape", None)
+    return weights[name].shape if shape is None else shape(name)
 
 
 def is_harmless(name: str) -> bool:
@@ -327,7 +330,7 @@ class CheckpointWeights:
                 "The file is incomplete, or config.json belongs to another model"
             )
         self.used.add(stored)
-        return _shape(self._weights, stored)
+        return shape_of(self._weights, stored)
 
     def _check_shape(self, name: str, expected: tuple[int, ...]) -> None:
         shape = self._shape(name)

@@ -1,6 +1,13 @@
-"""BERT (arXiv 1810.04805), and what RoBERTa, ELECTRA, ALBERT and MPNet share with it, weight names included."""
+"""BERT (arXiv 1810.04805), and what RoBERTa, ELECTRA, ALBERT and MPNet share with it, weight names included.
+
+JinaBERT (jina-embeddings-v2, arXiv 2310.19923) is published as a BERT with code of its own: no learned positions but
+ALiBi, and gated feed-forward layers.
+"""
 
 from __future__ import annotations
+
+import math
+from dataclasses import replace
 
 import numpy as np
 
@@ -110,14 +117,83 @@ def _padding_token(padding: int, table: Array) -> Padding:
     return Padding(padding, np.ascontiguousarray(table[padding]))
 
 
-ARCHITECTURES.add("bert")(
-    Architecture(
-        read,
-        HeadLayout("bert.", "bert.pooler.dense", "classifier", "tanh"),
-        class_prefix="Bert",
-        config_keys=CONFIG_KEYS,
-        tokenizer_types=True,
-        wordpiece_vocabulary=True,
-        packed_training=True,
+# JinaBERT.
+
+_GATES = {"geglu": "gelu", "reglu": "relu"}
+
+
+def read_jina(config: Config, weights: CheckpointWeights) -> Network:
+    """A score is lowered by the distance of its two tokens: ALiBi (arXiv 2108.12409), to both sides."""
+    form = config.get("feed_forward_type", "original")
+    if not isinstance(form, str) or form not in _GATES:
+        known = " and ".join(map(repr, _GATES))
+        raise ModelError(
+            f"config.json gives feed_forward_type {form!r:.60}, of a JinaBERT only {known} are known"
+        )
+    if "encoder.layer.0.attention.self.layer_norm_q.weight" in weights:
+        raise ModelError(
+            "the checkpoint is a JinaBERT that norms all heads of its queries and keys together "
+            "(jina-bert-v2-qk-post-norm, as jina-embeddings-v2-base-code is), which is not supported"
+        )
+    width, epsilon = positive(config, "hidden_size"), epsilon_of(config)
+    heads = heads_of(config, width)
+    types, positions = positive(config, "type_vocab_size", 2), positive(config, "max_position_embeddings")
+    first_type = weights.array("embeddings.token_type_embeddings.weight", types, width)[0]
+    return Network(
+        word=weights.word(width),
+        positions=np.broadcast_to(first_type, (positions, width)),
+        embedding_norm=weights.norm("embeddings.LayerNorm", width, epsilon),
+        projection=None,
+        blocks=tuple(_jina_block(config, weights, f"encoder.layer.{n}") for n in range(layers_of(config))),
+        heads=heads,
+        activation=activation_of({"hidden_act": _GATES[form]}),
+        max_positions=positions,
+        gated=True,
+        relative_bias=alibi(heads, positions),
     )
+
+
+def _jina_block(config: Config, weights: CheckpointWeights, at: str) -> Block:
+    width, inner = positive(config, "hidden_size"), positive(config, "intermediate_size")
+    epsilon = epsilon_of(config)
+    return Block(
+        qkv=weights.stacked([f"{at}.{name}" for name in _NAMES.qkv], [width] * 3, width),
+        out=weights.linear(f"{at}.{_NAMES.out}", width, width),
+        attention_norm=weights.norm(f"{at}.{_NAMES.attention_norm}", width, epsilon),
+        up=weights.linear(f"{at}.mlp.gated_layers", 2 * inner, width, bias=False),
+        down=weights.linear(f"{at}.mlp.wo", width, inner),
+        ffn_norm=weights.norm(f"{at}.mlp.layernorm", width, epsilon),
+    )
+
+
+def alibi(heads: int, positions: int) -> Array:
+    """(heads, 2 * positions - 1): minus the slope of the head times the distance."""
+    distances = np.abs(np.arange(1 - positions, positions))
+    return -np.outer(alibi_slopes(heads), distances).astype(np.float32)
+
+
+def alibi_slopes(heads: int) -> list[float]:
+    """2^(-8/n), 2^(-16/n), ...; heads beyond a power of two take every other slope of the next power."""
+    power = 2 ** math.floor(math.log2(heads))
+    slopes = [2 ** (-8 * step / power) for step in range(1, power + 1)]
+    between = [2 ** (-8 * step / (2 * power)) for step in range(1, 2 * power + 1, 2)]
+    return slopes + between[: heads - power]
+
+
+_BERT = Architecture(
+    read,
+    HeadLayout("bert.", "bert.pooler.dense", "classifier", "tanh"),
+    class_prefix="Bert",
+    config_keys=CONFIG_KEYS,
+    tokenizer_types=True,
+    wordpiece_vocabulary=True,
+    packed_training=True,
 )
+_JINA = replace(_BERT, read=read_jina, config_keys=CONFIG_KEYS | {"feed_forward_type"}, packed_training=False)
+
+
+def _variant(config: Config) -> Architecture | None:
+    return _JINA if config.get("position_embedding_type") == "alibi" else None
+
+
+ARCHITECTURES.add("bert")(replace(_BERT, variant=_variant))

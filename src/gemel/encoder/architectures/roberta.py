@@ -14,6 +14,14 @@ def read(config: Config, weights: CheckpointWeights) -> Network:
     return read_bert_like(config, weights, padding=1 if padding is None else padding)
 
 
+def _native(config: Config) -> Config:
+    """Jina Embeddings v3 was published as an XLM-RoBERTa with code of its own."""
+    if config.get("model_type") != "xlm-roberta" or config.get("position_embedding_type") != "rotary":
+        return config
+    kept = {key: value for key, value in config.items() if key != "rotary_emb_base"}
+    return {**kept, "model_type": "jina_embeddings_v3", "rope_theta": config.get("rotary_emb_base", 10_000.0)}
+
+
 for _name, _prefix in {"roberta": "Roberta", "xlm-roberta": "XLMRoberta", "camembert": "Camembert"}.items():
     ARCHITECTURES.add(_name)(
         Architecture(
@@ -21,6 +29,7 @@ for _name, _prefix in {"roberta": "Roberta", "xlm-roberta": "XLMRoberta", "camem
             HeadLayout("roberta.", "classifier.dense", "classifier.out_proj", "tanh"),
             class_prefix=_prefix,
             config_keys=CONFIG_KEYS,
+            native=_native,
             positions_after_padding=True,
             packed_training=True,
         )

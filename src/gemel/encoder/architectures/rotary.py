@@ -39,6 +39,9 @@ def rotary_of(config: Config, size: int, *, kind: str | None = None, theta: floa
             return Rotary(speeds)
         case "linear":
             return Rotary(speeds / np.float32(number(given, "factor")))
+        case "ntk":
+            factor = max(number(given, "factor"), 1.0)
+            return Rotary(rotary_speeds(base * factor, size) / np.float32(factor ** (2 / size)))
         case "llama3":
             return Rotary(_llama3(given, speeds))
         case "yarn":
