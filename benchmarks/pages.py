@@ -269,7 +269,64 @@ def scale(results: dict[str, Any]) -> str:
     )
 
 
+CHECKPOINTS = {
+    "albert": "paraphrase-albert-small-v2",
+    "bert": "all-MiniLM-L6/L12-v2, bge-small/base/large-en-v1.5, e5-*-v2, gte-small/base/large, mxbai-embed-large-v1, "
+    "snowflake-arctic-embed-xs/s/m/l, LaBSE, multi-qa-MiniLM, ms-marco-MiniLM rerankers, jina-embeddings-v2 (ALiBi)",
+    "camembert": "sentence-camembert-base/large, dangvantuan/sentence-camembert-large",
+    "deberta-v2": "mxbai-rerank-*-v1, nli-deberta-v3-*",
+    "distilbert": "distiluse-base-multilingual-cased-v2, msmarco-distilbert-*, multi-qa-distilbert-cos-v1",
+    "electra": "ms-marco-electra-base",
+    "eurobert": "EuroBERT-210m/610m/2.1B fine-tunes",
+    "gemma3_text": "embeddinggemma-300m",
+    "gte": "gte-multilingual-base, gte-base/large-en-v1.5, snowflake-arctic-embed-m-v2.0",
+    "jina_embeddings_v3": "jina-embeddings-v3",
+    "llama": "llama-embed-nemotron, LLM2Vec-style fine-tunes of Llama 3",
+    "mistral": "e5-mistral-7b-instruct, SFR-Embedding-Mistral, Linq-Embed-Mistral",
+    "modernbert": "modernbert-embed-base, gte-modernbert-base, gte-reranker-modernbert-base",
+    "mpnet": "all-mpnet-base-v2, multi-qa-mpnet-base-*, paraphrase-mpnet-base-v2",
+    "mt5": "sentence-mT5 and mT5-based encoders",
+    "new": "the same checkpoints as gte, saved with remote code",
+    "nomic_bert": "nomic-embed-text-v1/v1.5, modernized nomic fine-tunes",
+    "qwen2": "gte-Qwen2-1.5B/7B-instruct, mxbai-rerank-*-v2",
+    "qwen3": "Qwen3-Embedding-0.6B/4B/8B, Qwen3-Reranker-0.6B/4B/8B",
+    "roberta": "all-distilroberta-v1, all-roberta-large-v1, stsb-roberta cross-encoders",
+    "t5": "sentence-t5-base/large/xl, gtr-t5-base/large/xl",
+    "xlm-roberta": "multilingual-e5-small/base/large, bge-m3 (dense), paraphrase-xlm-r-multilingual, bge-reranker-*",
+}
+"""Well-known checkpoints of each architecture, by name; their weights were not run here (no model hub)."""
+
+
+def architectures(results: dict[str, Any]) -> str:
+    """One row per architecture: the checkpoints that it reads, then parity and speed of each engine."""
+    names = [
+        f"{engine} {precision}" for precision in ("float32", "int8") for engine in ("native", "onnxruntime")
+    ]
+    rows = [["`model_type`", "well-known checkpoints", *names, "same bits in any batch"]]
+    for kind, row in results["architectures"].items():
+        cells = [_engine_cell(row.get(name)) for name in names]
+        invariant = "yes" if all(each["invariant"] for each in row.values()) else "no"
+        rows.append([f"`{kind}`", CHECKPOINTS.get(kind, "–"), *cells, invariant])
+    packages = results["packages"]
+    head = (
+        f"{results['machine']['processor']}, {results['threads']} threads, transformers {packages['transformers']}, "
+        f"torch {packages['torch']}. float32: the largest difference of a hidden state from transformers, on tiny "
+        "random weights; int8: the smallest cosine to them. × is the speed relative to torch, on random weights 384 "
+        "wide with 6 layers and 64 texts of 32 tokens, so without padding on either side. The checkpoints are listed "
+        "by their architecture; their published weights were not run for this table."
+    )
+    return f"{head}\n\n{grid(rows)}"
+
+
+def _engine_cell(each: dict[str, Any] | None) -> str:
+    if each is None:
+        return "–"
+    quality = f"{each['difference']:.0e}" if "difference" in each else f"{each['cosine']:.4f}"
+    return f"{quality}, {each['times_torch']:.1f} ×"
+
+
 BLOCKS: dict[str, tuple[str, str, Callable[[dict[str, Any]], str]]] = {
+    "architectures": ("reference/models.md", "architectures.json", architectures),
     "recipes": ("reference/training.md", "recipes.json", recipes),
     "train": ("reference/training.md", "train.json", speed),
     "grouping": ("reference/training.md", "train_grouping.json", grouping),
