@@ -21,7 +21,7 @@ from gemel.serve.options import TooLarge
 from gemel.serve.routes import Texts, TokenIds, TokenLists
 from gemel.serve.services import Call
 from gemel.types import AnyVectors, Vectors
-from gemel.vectors.quantize import quantize
+from gemel.vectors.search import quantize
 
 CHUNK = 512  # texts of a large request that wait at once, so that it never fills the queue alone
 WHERE_CHARACTERS = 50_000  # of a condition
