@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import shutil
+import sys
+from collections.abc import Iterator
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -22,6 +25,8 @@ Examples:
   gemel pairs questions.txt --other answers.txt --min-score 0.8 | head"""
 
 _DEFAULT = 20
+
+_CHECKED = 100  # pairs of a table whose words are compared: as many as a terminal shows
 
 
 @click.command(epilog=EXAMPLES)
@@ -65,7 +70,8 @@ def command(  # noqa: PLR0913 - one argument per flag
     """Find the most similar pairs of the texts of FILE: exact, every pair compared.
 
     FILE is .txt (one text per line), .jsonl, .csv, .tsv or .parquet, text formats also with .gz; - is standard input.
-    A model with a classification head adds the probability of each label.
+    A model with a classification head adds the probability of each label. Printed pairs that a number, a negation or
+    swapped roles set apart, as far as English words show it, are marked as differences.
     """
     import gemel
 
@@ -90,7 +96,13 @@ def command(  # noqa: PLR0913 - one argument per flag
             **flags.student_of(where.model, candidates_each, options),
         )
         where.done("pairs", len(first) + len(second or ()))
-    target.put(result.rows([row.id for row in first], None if second is None else [row.id for row in second]))
+    rows = result.rows([row.id for row in first], None if second is None else [row.id for row in second])
+    if target.out is not None:
+        target.put(rows)
+    elif target.as_json or not sys.stdout.isatty():
+        target.put(map(_with_differences, rows))
+    else:
+        target.put(_marked(rows))
     if working is not None:
         shutil.rmtree(working, ignore_errors=True)
     if result.calibration is not None:
@@ -102,3 +114,16 @@ def _read(path: str, text_column: str | None, id_column: str | None) -> list[Row
     from gemel.files.rows import read_rows
 
     return list(read_rows(path, text_column=text_column, id_column=id_column))
+
+
+def _with_differences(row: dict[str, Any]) -> dict[str, Any]:
+    from gemel.texts.differences import differences
+
+    return {**row, "differences": list(differences(row["left_text"], row["right_text"]))}
+
+
+def _marked(rows: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Rows of a table: with a column of differences if any of the shown pairs has some."""
+    plain = list(islice(rows, _CHECKED))
+    marked = [_with_differences(row) for row in plain]
+    return chain(marked if any(row["differences"] for row in marked) else plain, rows)
