@@ -40,6 +40,7 @@ def test_pairs_are_json_lines_when_piped(workspace, capsys):
         "right_id",
         "left_text",
         "right_text",
+        "differences",
     ]
     assert stderr.endswith("3 pairs, 7,140 compared, complete\n")
     assert "random pairs are expected" in stderr
@@ -70,6 +71,49 @@ def test_labeled_pairs_choose_the_threshold(workspace, capsys):
 def test_wrong_labels_are_refused(workspace, capsys, words, message):
     assert main(["pairs", "texts.tsv", *words]) == 2
     assert message in capsys.readouterr().err
+
+
+APART = [
+    "the ticket costs twelve euros",
+    "the ticket costs twenty euros",
+    "the dog chased the cat",
+    "the cat chased the dog",
+]
+
+
+def test_printed_pairs_say_what_sets_them_apart(workspace, capsys):
+    (workspace / "apart.txt").write_text("\n".join(APART) + "\n", encoding="utf-8")
+    code, rows, _ = run(capsys, "pairs", "apart.txt", "--min-score", "-1")
+    assert code == 0
+    marks = {(row["left"], row["right"]): row["differences"] for row in rows}
+    assert len(marks) == 6
+    assert marks.pop(("0", "1")) == ["number"]
+    assert marks.pop(("2", "3")) == ["swapped roles"]
+    assert set(map(tuple, marks.values())) == {()}
+
+
+def test_a_table_has_a_column_of_differences_only_if_it_shows_any(workspace, capsys, monkeypatch):
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "200")
+    (workspace / "apart.txt").write_text("\n".join(APART) + "\n", encoding="utf-8")
+    assert main(["pairs", "apart.txt"]) == 0
+    table = capsys.readouterr().out
+    assert "differences" in table and "swapped roles" in table
+    (workspace / "alike.txt").write_text("\n".join(APART[::2]) + "\n", encoding="utf-8")
+    assert main(["pairs", "alike.txt"]) == 0
+    table = capsys.readouterr().out
+    assert "right text" in table and "differences" not in table
+
+
+def test_only_pairs_that_a_table_shows_are_checked(workspace, capsys, monkeypatch):
+    checked = []
+    monkeypatch.setattr("gemel.texts.differences.differences", lambda *texts: checked.append(texts) or ())
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    assert main(["pairs", "texts.tsv", "-k", "150"]) == 0
+    assert "50 more; write all of them with -o FILE" in capsys.readouterr().err
+    assert len(checked) == 100
+    assert main(["pairs", "texts.tsv", "-k", "150", "-o", "pairs.jsonl"]) == 0
+    assert len(checked) == 100
 
 
 def test_twenty_pairs_are_the_default(workspace, capsys):

@@ -132,8 +132,9 @@ def test_a_model_without_length_one_is_served_with_length_one(tmp_path):
 
 
 def test_the_loaded_model_is_listed_and_found_by_its_names(client):
-    assert [model.id for model in client.models.list()] == ["tiny"]
+    assert [model.id for model in client.models.list()] == ["tiny", "tiny:query"]
     assert client.models.retrieve("tiny").id == "tiny"
+    assert client.models.retrieve("tiny:query").id == "tiny:query"
     assert client.models.retrieve("sentence-transformers/tiny").id == "tiny"
 
 

@@ -17,7 +17,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from time import perf_counter, time
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, get_args
 
 import numpy as np
 
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from gemel.index.index import Index
 
 T = TypeVar("T")
+
+PromptSide: TypeAlias = Literal["query", "document"]
 
 THREADS = 2  # jobs that run at once
 SHORT_PER_LONG = 4  # short jobs of a client that may run or wait, for each long one
@@ -62,6 +64,24 @@ class ServedModel:
         names |= {each.rpartition("/")[2] for each in names}
         names |= {f"sentence-transformers/{each}" for each in names if "/" not in each}
         return name.removesuffix(":latest") in names  # Ollama's clients add this tag
+
+    @cached_property
+    def prompts(self) -> Mapping[str, str]:
+        """The prompts of the checkpoint by their names; none where all of them are empty, as many tools write them."""
+        prompts = self.model.checkpoint.prompts
+        return prompts if any(prompts.values()) else {}
+
+    @cached_property
+    def sides(self) -> Mapping[PromptSide, str]:
+        """The sides of a search that the checkpoint has a prompt for, each with the name of its prompt.
+
+        An empty prompt counts where the other side has one: it says that texts of this side go without.
+        """
+        sides: tuple[PromptSide, ...] = get_args(PromptSide)
+        names = {
+            side: name for side in sides if (name := self.model.checkpoint.prompt_name(side)) is not None
+        }
+        return names if any(map(self.prompts.get, names.values())) else {}
 
 
 class Services:
@@ -159,6 +179,8 @@ class Call:
     """Its key may not change an index."""
     chosen: ServedModel | None = None
     """The model that the client named; None: the first."""
+    side: PromptSide | None = None
+    """What followed the model's name, as in MODEL:query; one of `ServedModel.sides`."""
 
     @property
     def served(self) -> ServedModel:
@@ -170,7 +192,12 @@ class Call:
 
     @property
     def model_name(self) -> str:
-        return self.served.name
+        return self.served.name if self.side is None else f"{self.served.name}:{self.side}"
+
+    @property
+    def prompt_name(self) -> str | None:
+        """The prompt that the name of the model chose."""
+        return None if self.side is None else self.served.sides[self.side]
 
     @property
     def limits(self) -> Limits:

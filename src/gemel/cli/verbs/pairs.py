@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import shutil
+import sys
+from collections.abc import Iterator
 from functools import partial
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -23,6 +26,8 @@ Examples:
   gemel pairs questions.txt --other answers.txt --min-score 0.8 | head"""
 
 _DEFAULT = 20
+
+_CHECKED = 100  # pairs of a table whose words are compared: as many as a terminal shows
 
 
 @click.command(epilog=EXAMPLES)
@@ -82,7 +87,8 @@ def command(  # noqa: PLR0913 - one argument per flag
     """Find the most similar pairs of the texts of FILE: exact, every pair compared.
 
     FILE is .txt (one text per line), .jsonl, .csv, .tsv or .parquet, text formats also with .gz; - is standard input.
-    A model with a classification head adds the probability of each label.
+    A model with a classification head adds the probability of each label. Printed pairs that a number, a negation or
+    swapped roles set apart, as far as English words show it, are marked as differences.
     """
     import gemel
     from gemel.cli.documents import read_input, warn_of_blank, with_names
@@ -119,6 +125,10 @@ def command(  # noqa: PLR0913 - one argument per flag
     right = second or first
     rows = result.rows(first.ids, None if second is None else second.ids)
     named = with_names(rows, {"left": first.with_ids, "right": right.with_ids})
+    if target.out is None and (target.as_json or not sys.stdout.isatty()):
+        named = map(_with_differences, named)
+    elif target.out is None:
+        named = _marked(named)
     target.put(named, hidden=("left", "right"))
     if working is not None:
         shutil.rmtree(working, ignore_errors=True)
@@ -134,3 +144,16 @@ def _read_labels(path: str) -> list[tuple[str, str, int]]:
     table = read_table(path)
     left, right = table.texts("left_text", "sentence1"), table.texts("right_text", "sentence2")
     return list(zip(left, right, map(int, binary_labels(table)), strict=True))
+
+
+def _with_differences(row: dict[str, Any]) -> dict[str, Any]:
+    from gemel.texts.differences import differences
+
+    return {**row, "differences": list(differences(row["left_text"], row["right_text"]))}
+
+
+def _marked(rows: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Rows of a table: with a column of differences if any of the shown pairs has some."""
+    plain = list(islice(rows, _CHECKED))
+    marked = [_with_differences(row) for row in plain]
+    return chain(marked if any(row["differences"] for row in marked) else plain, rows)

@@ -58,7 +58,9 @@ class CohereEmbedV1Request(ForeignRequest):
     model_config = example(**_EXAMPLE)
     refused: ClassVar = {"images": _TEXTS_ONLY}
 
-    model: str | None = Field(None, description="The name of a loaded model")
+    model: str | None = Field(
+        None, description="The name of a loaded model; `:query` or `:document` may follow it"
+    )
     texts: Texts | None = None
     input_type: str | None = Field(
         None,
@@ -167,7 +169,7 @@ async def _encode(
     most: int | None = None,
 ) -> EmbedResult:
     call.limits.check_texts(texts, "texts")
-    prompt_name = prompt_for_purpose(call.model, body.input_type, "input_type")
+    prompt_name = prompt_for_purpose(call, body.input_type, "input_type")
     if most is not None:
         texts = await call.work(
             lambda: [first_tokens(call.model, each, most) for each in texts], long=is_long(texts)

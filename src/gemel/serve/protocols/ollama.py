@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from gemel.serve.batcher import EmbedOptions
 from gemel.serve.errors import OllamaError
-from gemel.serve.protocols.texts import check_dimensions, unit_norm, with_model
+from gemel.serve.protocols.texts import check_dimensions, offered_models, unit_norm, with_model
 from gemel.serve.routes import (
     ForeignRequest,
     Routes,
@@ -32,7 +32,11 @@ _TEXT = "A man is playing a guitar."
 class OllamaRequest(ForeignRequest):
     """What both forms have."""
 
-    model: str | None = Field(None, description="The name of a loaded model; `:latest` may follow it")
+    model: str | None = Field(
+        None,
+        description="The name of a loaded model; `:latest` may follow it, or `:query` or `:document` for the model's "
+        "prompt",
+    )
     options: dict[str, Any] | None = Field(None, description="Not used")
     keep_alive: float | str | None = Field(None, description="Not used")
 
@@ -90,7 +94,10 @@ async def embed(call: Call, body: OllamaEmbedRequest) -> Response:
     texts = [body.input] if isinstance(body.input, str) else body.input
     call.limits.check_texts(texts, "input")
     options = EmbedOptions(
-        normalize=unit_norm(call.model), dim=body.dimensions, truncate=body.truncate is not False
+        prompt_name=call.prompt_name,
+        normalize=unit_norm(call.model),
+        dim=body.dimensions,
+        truncate=body.truncate is not False,
     )
     result = await call.embed(texts, options)
     rest = {
@@ -113,12 +120,13 @@ async def embeddings(call: Call, body: OllamaPromptRequest) -> Response:
     """The vector of one text, of length 1."""
     call = with_model(call, body.model)
     call.limits.check_texts([body.prompt], "prompt")
-    result = await call.embed([body.prompt], EmbedOptions(normalize=unit_norm(call.model)))
+    options = EmbedOptions(prompt_name=call.prompt_name, normalize=unit_norm(call.model))
+    result = await call.embed([body.prompt], options)
     return json_response({"embedding": np.ascontiguousarray(result.vectors[0])})
 
 
 @ROUTES.add("GET", "/api/tags", OllamaModels)
 async def tags(call: Call) -> Response:
-    """What is loaded."""
-    names = [each.name for each in call.services.models]
+    """What is loaded; MODEL:query and MODEL:document where the model has such prompts."""
+    names = [each.model_name for each in offered_models(call)]
     return json_response({"models": [{"name": name, "model": name} for name in names]})

@@ -22,9 +22,10 @@ from gemel.serve.protocols.texts import (
     VectorType,
     as_base64,
     check_dimensions,
+    check_one_prompt,
     check_vector_types,
     input_texts,
-    loaded_models,
+    offered_models,
     prompt_for_purpose,
     unit_norm,
     vectors_as,
@@ -71,7 +72,9 @@ class EmbeddingsRequest(ForeignRequest):
         "list of such lists"
     )
     model: str | None = Field(
-        None, description="A name that GET /v1/models lists; may be left out where one model is loaded"
+        None,
+        description="A name that GET /v1/models lists, such as MODEL, MODEL:query or MODEL:document; may be left out "
+        "where one model is loaded",
     )
     dimensions: int | None = Field(None, ge=1, description="Keep only the first numbers of each vector")
     output_dimension: int | None = Field(None, ge=1, description="The same, in the word of Voyage")
@@ -135,6 +138,13 @@ class ModelEntry(BaseModel):
     object: Literal["model"]
     created: int = Field(description="When the server started, seconds since 1970")
     owned_by: str
+    parent: str | None = Field(
+        None, description="Of MODEL:query and MODEL:document: the model whose prompt they select"
+    )
+    prompts: dict[str, str] | None = Field(
+        None,
+        description="The prompts that the model has, or the one that this name selects; left out if it has none",
+    )
 
 
 class ModelList(BaseModel):
@@ -183,9 +193,12 @@ def _prompt_name(call: Call, body: EmbeddingsRequest) -> str | None:
     given = [name for name in ("prompt_name", "input_type", "task") if getattr(body, name) is not None]
     if len(given) > 1:
         raise InputError(f"{' and '.join(given)} all choose a prompt. Give one of them")
-    if not given or body.prompt_name is not None:
+    if not given:
+        return call.prompt_name
+    if body.prompt_name is not None:
+        check_one_prompt(call, body.prompt_name, "prompt_name", body.prompt_name)
         return body.prompt_name
-    return prompt_for_purpose(call.model, getattr(body, given[0]), given[0])
+    return prompt_for_purpose(call, getattr(body, given[0]), given[0])
 
 
 async def _answer(
@@ -211,19 +224,30 @@ async def _answer(
 
 @ROUTES.add("GET", "/v1/models", ModelList)
 async def models(call: Call) -> Response:
-    """What is loaded."""
-    return json_response({"object": "list", "data": [_model(call, name) for name in loaded_models(call)]})
+    """What is loaded, with the prompts; MODEL:query and MODEL:document where the model has such prompts."""
+    entries = [_encoder(each) for each in offered_models(call)]
+    cross = call.services.cross_name
+    if cross is not None:
+        entries.append(_entry(call, cross))
+    return json_response({"object": "list", "data": entries})
 
 
 @ROUTES.add("GET", "/v1/models/{name:path}", ModelEntry)
 async def model(call: Call, name: str) -> Response:
     """One of the loaded models."""
     if name == call.services.cross_name:
-        return json_response(_model(call, name))
-    return json_response(_model(call, with_model(call, name).model_name))
+        return json_response(_entry(call, name))
+    return json_response(_encoder(with_model(call, name)))
 
 
-def _model(call: Call, name: str) -> dict[str, Any]:
+def _encoder(call: Call) -> dict[str, Any]:
+    entry, prompts, chosen = _entry(call, call.model_name), call.served.prompts, call.prompt_name
+    if chosen is not None:
+        return {**entry, "parent": call.served.name, "prompts": {chosen: prompts[chosen]}}
+    return {**entry, "prompts": prompts} if prompts else entry
+
+
+def _entry(call: Call, name: str) -> dict[str, Any]:
     return {"id": name, "object": "model", "created": call.services.started, "owned_by": "gemel"}
 
 

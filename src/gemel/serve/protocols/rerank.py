@@ -31,7 +31,6 @@ from gemel.serve.protocols.texts import (
     embed_query_and_documents,
     first_tokens,
     is_long,
-    prompt_for,
     unit_norm,
     with_model,
 )
@@ -241,11 +240,12 @@ async def _score_pairwise(call: Call, left: list[str], right: list[str]) -> Pair
         scored = await score_pairs(call, cross, repeated, right, truncate=True, once=left)
         return PairwiseScores(sigmoid(scored.logits[:, 0]), scored.tokens)
     options = EmbedOptions(normalize=unit_norm(call.model))
-    queries = await embed_many(call, left, replace(options, prompt_name=prompt_for(call.model, "query")))
+    prompt_name = call.model.checkpoint.prompt_name
+    queries = await embed_many(call, left, replace(options, prompt_name=prompt_name("query")))
     documents = await embed_many(
         call,
         right,
-        replace(options, prompt_name=prompt_for(call.model, "document")),
+        replace(options, prompt_name=prompt_name("document")),
         before=int(queries.tokens.sum()),
     )
     cosines = np.clip((queries.vectors * documents.vectors).sum(axis=1), -1, 1)

@@ -7,9 +7,9 @@ A name of a model is only ever compared with the loaded ones, never looked up on
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from gemel.serve.batcher import EmbedOptions, EmbedResult
 from gemel.serve.errors import RouteError
 from gemel.serve.options import TooLarge
 from gemel.serve.routes import Texts, TokenIds, TokenLists
-from gemel.serve.services import Call
+from gemel.serve.services import Call, PromptSide, ServedModel
 from gemel.types import AnyVectors, Vectors
 from gemel.vectors.search import quantize
 
@@ -70,14 +70,7 @@ def check_dimensions(call: Call, dimensions: int | None, name: str = "dimensions
         raise InputError(f"{name} must be at most {call.model.dim}, the model's own, got {dimensions}")
 
 
-SIDES = {"query": ("query",), "document": ("document", "passage", "corpus")}
-"""Names of prompts for the two sides of a search; the first that a checkpoint has is used."""
-
-
-def prompt_for(model: Model, side: Literal["query", "document"]) -> str | None:
-    """The name of the checkpoint's own prompt for this side of a search, as `Model.encode_query` takes it."""
-    return next((name for name in SIDES[side] if name in model.checkpoint.prompts), None)
-
+_SIDES: Mapping[str, PromptSide] = {side: side for side in get_args(PromptSide)}
 
 PURPOSES = {
     "query": "query",
@@ -95,18 +88,31 @@ PURPOSES = {
 """What texts are encoded for, in the words of Voyage, Cohere, Jina and NVIDIA."""
 
 
-def prompt_for_purpose(model: Model, purpose: str | None, name: str) -> str | None:
+def prompt_for_purpose(call: Call, purpose: str | None, name: str) -> str | None:
     """The name of the checkpoint's own prompt for texts of this purpose; None where it has none for it.
 
-    `name` is the field of the request, for errors.
+    `name` is the field of the request, for errors. Without a purpose, the name of the model chooses.
     """
     if purpose is None:
-        return None
+        return call.prompt_name
     if purpose not in PURPOSES:
         raise InputError(f"{name} must be one of {', '.join(PURPOSES)}, got {purpose[:100]!r}")
-    wanted = PURPOSES[purpose]
-    names = SIDES.get(wanted, (wanted, purpose))
-    return next((each for each in names if each in model.checkpoint.prompts), None)
+    wanted, checkpoint = PURPOSES[purpose], call.model.checkpoint
+    if (side := _SIDES.get(wanted)) is not None:
+        prompt_name = checkpoint.prompt_name(side)
+    else:
+        prompt_name = next((each for each in (wanted, purpose) if each in checkpoint.prompts), None)
+    check_one_prompt(call, prompt_name, name, purpose)
+    return prompt_name
+
+
+def check_one_prompt(call: Call, prompt_name: str | None, name: str, value: str) -> None:
+    """Refuse a field of the request that chooses another prompt than the name of the model does."""
+    if call.side is not None and prompt_name != call.prompt_name:
+        raise InputError(
+            f"the model {call.model_name!r} chooses the prompt {call.prompt_name!r}, but {name} is {value[:100]!r}. "
+            f"Leave out {name}, or name the model {call.served.name!r}"
+        )
 
 
 def unit_norm(model: Model) -> bool | None:
@@ -141,9 +147,9 @@ async def embed_query_and_documents(
     call: Call, query: str, documents: Sequence[str], options: EmbedOptions
 ) -> tuple[EmbedResult, EmbedResult]:
     """Vectors of a query and of documents, each with the prompt of its side."""
-    query_options = replace(options, prompt_name=prompt_for(call.model, "query"))
+    query_options = replace(options, prompt_name=call.model.checkpoint.prompt_name("query"))
     query_result = await call.embed([query], query_options)
-    document_options = replace(options, prompt_name=prompt_for(call.model, "document"))
+    document_options = replace(options, prompt_name=call.model.checkpoint.prompt_name("document"))
     before = int(query_result.tokens.sum())
     return query_result, await embed_many(call, documents, document_options, before=before)
 
@@ -299,10 +305,24 @@ def loaded_models(call: Call) -> list[str]:
     return [*(each.name for each in call.services.models), *([] if cross is None else [cross])]
 
 
+def offered_models(call: Call) -> list[Call]:
+    """The call with each name that an encoder may be called by: MODEL, MODEL:query and MODEL:document.
+
+    The last two where the checkpoint has such prompts, and the operator gave the name to no other model.
+    """
+    taken = set(loaded_models(call))
+    offered = []
+    for each in call.services.models:
+        chosen = replace(call, chosen=each)
+        sides = (replace(chosen, side=side) for side in each.sides)
+        offered += [chosen, *(side for side in sides if side.model_name not in taken)]
+    return offered
+
+
 def with_model(call: Call, name: str | None, *, reranks: bool = False) -> Call:
     """The call with the model of this name; a name that is not loaded is refused (404).
 
-    None: the only one. `reranks`: the name may also be the cross-encoder's.
+    None: the only one. `reranks`: the name may also be the cross-encoder's, but not MODEL:query or MODEL:document.
     """
     models, cross = call.services.models, call.services.cross_name if reranks else None
     if name is None and (len(models) == 1 or cross is not None):
@@ -311,15 +331,42 @@ def with_model(call: Call, name: str | None, *, reranks: bool = False) -> Call:
         raise InputError(
             f"{len(models)} models are loaded. Name one in the field 'model': {', '.join(loaded_models(call))}"
         )
-    chosen = next((each for each in models if each.name == name), None)
-    chosen = chosen or next((each for each in models if each.has_name(name)), None)
+    chosen = _model_named(models, name)
     if chosen is not None:
         return replace(call, chosen=chosen)
     if cross is not None and name in (cross, cross.rpartition("/")[2]):
         return call
+    base, _, tag = name.rpartition(":")
+    side, chosen = _SIDES.get(tag), _model_named(models, base)
+    if side is not None and chosen is not None:
+        return _with_side(replace(call, chosen=chosen), side, reranks)
     raise RouteError(
         404,
         f"the model {name[:100]!r} is not loaded here. Loaded: {', '.join(loaded_models(call))}",
         code="model_not_found",
         param="model",
     )
+
+
+def _model_named(models: Sequence[ServedModel], name: str) -> ServedModel | None:
+    exact = next((each for each in models if each.name == name), None)
+    return exact or next((each for each in models if each.has_name(name)), None)
+
+
+def _with_side(call: Call, side: PromptSide, reranks: bool) -> Call:
+    """The call for texts of one side of a search: those of the model's prompt for it, or an error."""
+    name, sides = call.served.name, call.served.sides
+    if reranks:
+        raise InputError(
+            f"{name}:{side} encodes texts of one side, and here are both; each gets its prompt. Name the model {name!r}"
+        )
+    if side not in sides:
+        texts = "queries" if side == "query" else "documents"
+        offered = ", ".join([name, *(f"{name}:{each}" for each in sides)])
+        raise RouteError(
+            404,
+            f"the model {name!r} has no prompt for {texts}, so there is no '{name}:{side}'. Use: {offered}",
+            code="model_not_found",
+            param="model",
+        )
+    return replace(call, side=side)
