@@ -182,6 +182,7 @@ _SMALL = {"vocab_size": 212, "hidden_size": 32, "num_hidden_layers": 2, "num_att
 _BERT = {**_SMALL, "intermediate_size": 64, "max_position_embeddings": 64}
 _MARK_IDS = {"pad_token_id": 0, "bos_token_id": 2, "cls_token_id": 2, "eos_token_id": 3, "sep_token_id": 3}
 _DECODER = {**_BERT, "num_key_value_heads": 2, "pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3}
+_DISENTANGLED = {"relative_attention": True, "pos_att_type": ["c2p", "p2c"]}
 ARCHITECTURES: dict[str, tuple[str, dict[str, Any]]] = {
     "albert": (
         "AlbertConfig",
@@ -189,6 +190,19 @@ ARCHITECTURES: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "bert": ("BertConfig", {**_BERT}),
     "camembert": ("CamembertConfig", {**_BERT, "pad_token_id": 1, "hidden_act": "gelu_new"}),
+    "deberta": ("DebertaConfig", {**_BERT, **_DISENTANGLED, "type_vocab_size": 2}),
+    "deberta-v2": (
+        "DebertaV2Config",
+        # As version 3: 8 buckets for distances of 1, 2 and 3, then logarithmically up to 63.
+        {
+            **_BERT,
+            **_DISENTANGLED,
+            "position_buckets": 8,
+            "share_att_key": True,
+            "norm_rel_ebd": "layer_norm",
+            "position_biased_input": False,
+        },
+    ),
     "distilbert": (
         "DistilBertConfig",
         {
@@ -276,6 +290,17 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
         },
     ),
     "qwen3 not causal": ("qwen3", {"is_causal": False, "attention_bias": True}),
+    "deberta one product": ("deberta", {"pos_att_type": ["p2c"], "max_relative_positions": 12}),
+    "deberta no relative": ("deberta", {"relative_attention": False, "type_vocab_size": 0}),
+    "deberta-v2 own projections": (
+        "deberta-v2",
+        {"share_att_key": False, "type_vocab_size": 2, "norm_rel_ebd": "none", "position_biased_input": True},
+    ),
+    "deberta-v2 c2p": ("deberta-v2", {"pos_att_type": ["c2p"], "share_att_key": False}),
+    "deberta-v2 p2c": ("deberta-v2", {"pos_att_type": "p2c", "position_buckets": -1}),
+    "deberta-v2 no product": ("deberta-v2", {"pos_att_type": None}),
+    "deberta-v2 near": ("deberta-v2", {"position_buckets": -1, "max_relative_positions": 6}),
+    "deberta-v2 no relative": ("deberta-v2", {"relative_attention": False, "norm_rel_ebd": "none"}),
     "gemma3_text causal": ("gemma3_text", {"use_bidirectional_attention": False}),
     "gemma3_text linear": (
         "gemma3_text",

@@ -8,7 +8,7 @@ from typing import Any
 
 from tiny import ARCHITECTURES, SPECIAL_TOKENS, tiny_tokenizer
 
-TYPED = {"albert", "bert", "electra"}
+TYPED = {"albert", "bert", "deberta", "electra"}
 
 
 def tiny_cross(

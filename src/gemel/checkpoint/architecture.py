@@ -50,6 +50,8 @@ class Architecture:
     """The first token takes the row of the position table after the padding id; a padding token takes its own row."""
     token_types: bool = True
     """The network has a table of token types, with which it tells the two texts of a pair apart."""
+    default_types: int = 2
+    """Rows of that table where config.json does not say."""
     tokenizer_types: bool = False
     """Its own tokenizers give token types."""
     wordpiece_vocabulary: bool = False

@@ -36,8 +36,6 @@ _TYPED_UP_TO_4 = key_set(
 )
 _TOKENIZERS = {
     **dict.fromkeys(("convbert", "ernie", "megatron-bert", "squeezebert"), "Bert"),
-    "deberta": "Deberta",
-    "deberta-v2": "DebertaV2",
     "fnet": "FNet",
     "funnel": "Funnel",
     "mobilebert": "MobileBert",
@@ -87,7 +85,8 @@ def has_token_types(checkpoint: Checkpoint) -> bool:
     """Whether transformers gives this network token types, which depends on the class of the tokenizer."""
     architecture = architecture_of(checkpoint.config)
     untyped = architecture is not None and not architecture.token_types
-    if untyped or checkpoint.config.get("type_vocab_size", 2) in (0, 1):
+    types = checkpoint.config.get("type_vocab_size", architecture.default_types if architecture else 2)
+    if untyped or types in (0, 1):
         return False
     settings = read_object_if_there(checkpoint.tokenizer_file.with_name("tokenizer_config.json"))
     inputs = settings.get("model_input_names")
