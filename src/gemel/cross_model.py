@@ -92,7 +92,8 @@ class CrossModel:
         self.checkpoint = checkpoint
         self.precision: Precision = EncodeOptions(precision=precision).precision or "float32"
         self._lanes = Lanes()
-        own = engine != "torch" and architecture_of(checkpoint.encoder.config) is not None
+        architecture = architecture_of(checkpoint.encoder.config)
+        own = engine != "torch" and architecture is not None and architecture.head is not None
         parts = _own_parts if own else _torch_parts
         # A network that cannot run here is refused now, not at the first pair.
         opened = parts(checkpoint, precision=self.precision, engine=engine, device=device)

@@ -8,6 +8,8 @@ from typing import Any
 
 from tiny import ARCHITECTURES, SPECIAL_TOKENS, tiny_tokenizer
 
+HEADED = sorted(set(ARCHITECTURES) - {"mt5", "t5"})
+"""Those whose head for pairs gemel reads."""
 TYPED = {"albert", "bert", "deberta", "electra"}
 
 

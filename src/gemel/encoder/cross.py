@@ -180,6 +180,11 @@ class CrossHead:
 def layout_of(config: Config) -> HeadLayout:
     """The layout of the head of this architecture, which must be one that gemel reads itself."""
     head = ARCHITECTURES[config["model_type"]].head
+    if head is None:
+        raise ModelError(
+            f"the head of a cross-encoder of the architecture {config['model_type']!r} is not read. It may run with "
+            "engine='torch' (pip install 'gemel[train]')"
+        )
     return head if isinstance(head, HeadLayout) else head(config)
 
 

@@ -50,7 +50,8 @@ def read_start(folder: Path, *, name: str | None = None) -> Checkpoint:
     other = is_cross_encoder(folder)
     checkpoint = read_cross(folder, name=name).encoder if other else read_checkpoint(folder, name=name)
     kind = checkpoint.config.get("model_type") if checkpoint.kind == "transformer" else "static"
-    if architecture_of({"model_type": kind}) is None:
+    architecture = architecture_of({"model_type": kind})
+    if architecture is None or architecture.head is None:
         raise ModelError(
             f"{checkpoint.name} has the architecture {kind!r}, which cannot be a cross-encoder. "
             f"Supported: {', '.join(model_types())}"

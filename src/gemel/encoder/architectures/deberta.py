@@ -108,8 +108,8 @@ def _tables(config: Config, weights: CheckpointWeights) -> tuple[Array, Array | 
     stored = "embeddings.position_embeddings.weight"
     if config.get("position_biased_input", True):
         positions = weights.array(stored, rows, size)
-    elif stored in weights:  # never used, but stored by some
-        weights.array(stored, rows, size)
+    else:
+        weights.ignore(stored)
     if types:
         table = weights.array(
             "embeddings.token_type_embeddings.weight", positive(config, "type_vocab_size"), size
@@ -236,7 +236,7 @@ def _head(config: Config) -> HeadLayout:
 
 _KEYS = CONFIG_KEYS | key_set(
     "attention_head_size cls_dropout conv_act conv_groups conv_kernel_size embedding_size legacy",
-    "max_relative_positions norm_rel_ebd pooler_dropout pooler_hidden_act pooler_hidden_size pos_att_type",
+    "max_relative_positions norm_rel_ebd padding_idx pooler_dropout pooler_hidden_act pooler_hidden_size pos_att_type",
     "position_biased_input position_buckets relative_attention share_att_key talking_head",
 )
 
