@@ -214,6 +214,21 @@ def test_one_output_is_a_sigmoid_unless_the_checkpoint_says_identity(tmp_path):
     np.testing.assert_array_equal(gemel.load_cross(folder).scores(LEFT, RIGHT), logits)
 
 
+def test_a_model_says_what_its_scores_are_and_gives_probabilities_anyway(tmp_path):
+    folder = tiny_cross(tmp_path / "tiny")
+    model = gemel.load_cross(folder)
+    assert (model.score_kind, model.rank("a", RIGHT).kind) == ("probability", "probability")
+    probabilities = model.probabilities(LEFT, RIGHT)
+    np.testing.assert_array_equal(probabilities[:, 0], model.scores(LEFT, RIGHT))
+    change(
+        folder / "config.json", sentence_transformers={"activation_fn": "torch.nn.modules.linear.Identity"}
+    )
+    model = gemel.load_cross(folder)
+    assert (model.score_kind, model.rank("a", RIGHT).kind) == ("logit", "logit")
+    assert "one logit" in repr(model)
+    np.testing.assert_array_equal(model.probabilities(LEFT, RIGHT), probabilities)
+
+
 def test_a_sigmoid_of_a_large_number_gives_no_warning(folder):
     from gemel.cross_model import _sigmoid
 
@@ -264,7 +279,7 @@ def test_rank_gives_the_best_documents_first(folder):
 
 def test_a_call_for_the_other_kind_of_model_names_the_right_one(folder, nli):
     with pytest.raises(InputError, match=r"one output.*Use scores"):
-        gemel.load_cross(folder).probabilities(LEFT, RIGHT)
+        gemel.load_cross(folder).relation(LEFT, RIGHT)
     for ask in (lambda model: model.scores(LEFT, RIGHT), lambda model: model.rank("a", RIGHT)):
         with pytest.raises(InputError, match=r"entailment, neutral, contradiction.*Use probabilities"):
             ask(gemel.load_cross(nli))
@@ -413,7 +428,7 @@ def test_the_layout_of_newer_sentence_transformers_is_read(tmp_path, folder):
         "type": "sentence_transformers.cross_encoder.modules.LogitScore",
     }
     (newer / "modules.json").write_text(json.dumps([module, score]))
-    with pytest.raises(ModelError, match="unknown module"):
+    with pytest.raises(ModelError, match="module LogitScore, but is not a language model"):
         gemel.load_cross(newer)
 
 

@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Unpack
+from typing import Literal, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gemel.checkpoint.architecture import architecture_of, least, max_positions
+from gemel.checkpoint.architecture import architecture_of, least, max_positions, model_types
 from gemel.checkpoint.cross import CrossCheckpoint, read_cross, write_cross
 from gemel.checkpoint.fingerprint import weights_hash
 from gemel.checkpoint.sources import find_model, given_name
@@ -25,6 +25,8 @@ from gemel.encoder.batches import Lanes, Positions, distinct_rows, run
 from gemel.encoder.cross import (
     CrossHead,
     PairTokenizer,
+    PromptTokenizer,
+    answer_head,
     check_pairs,
     check_text_list,
     read_head,
@@ -44,6 +46,9 @@ BLOCK = 8192  # pairs tokenized at once
 _ADVICE = "Shorten them, or use on_long='truncate' to cut them without this line"
 
 
+ScoreKind = Literal["logit", "probability"]
+
+
 @dataclass(frozen=True, eq=False)
 class Ranking:
     """Documents by their score for one query, best first; ties break on the lower position."""
@@ -52,6 +57,8 @@ class Ranking:
     """(k,) positions in the documents."""
     score: Vectors
     """(k,)"""
+    kind: ScoreKind
+    """What the scores are: probabilities from 0 to 1, or logits, which have no bounds."""
 
     def __len__(self) -> int:
         return len(self.index)
@@ -65,14 +72,18 @@ def load_cross(
     device: str = "cpu",
     revision: str | None = None,
     offline: bool = False,
+    template: str = "auto",
 ) -> CrossModel:
     """The cross-encoder in a folder, or of a name: from the cache or the Hugging Face Hub.
 
     `precision` is the default of scoring. `offline`: nothing is downloaded.
+    `template`: what a decoder reads around the two texts. "auto": as its files or its name say. "none": nothing, where
+    the texts have it already. "qwen3-reranker", "mxbai-rerank-v2": the prompts of those models.
     """
     folder = find_model(model, revision=revision, offline=offline)
     name = given_name(model, folder)
-    return CrossModel(read_cross(folder, name=name), precision=precision, engine=engine, device=device)
+    checkpoint = read_cross(folder, name=name, template=template)
+    return CrossModel(checkpoint, precision=precision, engine=engine, device=device)
 
 
 class CrossModel:
@@ -95,11 +106,14 @@ class CrossModel:
         architecture = architecture_of(checkpoint.encoder.config)
         own = engine != "torch" and architecture is not None and architecture.head is not None
         parts = _own_parts if own else _torch_parts
+        tokenizer = load_tokenizer(checkpoint.encoder)
         # A network that cannot run here is refused now, not at the first pair.
         opened = parts(checkpoint, precision=self.precision, engine=engine, device=device)
         self._engines, self._head, self._positions = opened.engines, opened.head, opened.positions
-        self._tokenizer = PairTokenizer(
-            load_tokenizer(checkpoint.encoder), vocabulary=opened.vocabulary, typed=checkpoint.typed
+        self._tokenizer: PairTokenizer | PromptTokenizer = (
+            PairTokenizer(tokenizer, vocabulary=opened.vocabulary, typed=checkpoint.typed)
+            if checkpoint.prompt is None
+            else PromptTokenizer(tokenizer, checkpoint.prompt)
         )
 
     @property
@@ -111,6 +125,11 @@ class CrossModel:
     def labels(self) -> tuple[str, ...]:
         """Names of the outputs, in the order of the columns of `probabilities`."""
         return self.checkpoint.labels
+
+    @property
+    def score_kind(self) -> ScoreKind:
+        """What `scores` and `rank` give, as the checkpoint says: probabilities (0 to 1), or logits without bounds."""
+        return "logit" if self.checkpoint.activation == "identity" else "probability"
 
     @property
     def max_length(self) -> int | None:
@@ -128,6 +147,8 @@ class CrossModel:
         config = self.checkpoint.encoder.config
         settings = {key: config.get(key) for key in ("classifier_pooling", "classifier_activation")}
         facts = {**settings, "activation": self.checkpoint.activation, "typed": self.checkpoint.typed}
+        if self.checkpoint.prompt is not None or self.checkpoint.answers is not None:
+            facts |= {"prompt": str(self.checkpoint.prompt), "answers": str(self.checkpoint.answers)}
         text = weights_hash(self.checkpoint.encoder) + json.dumps(facts, sort_keys=True)
         return hashlib.sha256(text.encode("utf-8")).hexdigest()
 
@@ -138,7 +159,7 @@ class CrossModel:
         options: CrossOptions | None = None,
         **keywords: Unpack[CrossKeywords],
     ) -> Vectors:
-        """(n,) one score per pair `left[i]`, `right[i]`: from 0 to 1, or unbounded where the checkpoint says so.
+        """(n,) one score per pair `left[i]`, `right[i]`: `score_kind` says whether it is a probability or a logit.
 
         `keywords` are fields of CrossOptions: `scores(left, right, max_length=128)`.
         """
@@ -152,16 +173,12 @@ class CrossModel:
         options: CrossOptions | None = None,
         **keywords: Unpack[CrossKeywords],
     ) -> Vectors:
-        """(n, k) the probability of each of `labels` for each pair.
+        """(n, k) the probability of each of `labels` for each pair, from 0 to 1 whatever `score_kind` is.
 
-        A row adds up to 1, unless several labels may be true at once (multi-label classification).
+        A row adds up to 1, unless there is one label, or several may be true at once (multi-label classification).
         """
-        if len(self.labels) == 1:
-            raise InputError(
-                f"{self.name} has one output, so no labels to choose from. Use scores(left, right)"
-            )
         logits = self.logits(left, right, options, **keywords)
-        if self.checkpoint.activation == "sigmoid":
+        if len(self.labels) == 1 or self.checkpoint.activation == "sigmoid":
             return _sigmoid(logits)
         return softmax(logits)
 
@@ -169,6 +186,10 @@ class CrossModel:
         self, left: Sequence[str], right: Sequence[str], **keywords: Unpack[CrossKeywords]
     ) -> Vectors:
         """`probabilities`, by the name that it has in `Model`; the task "nli" calls it."""
+        if len(self.labels) == 1:
+            raise InputError(
+                f"{self.name} has one output, so no labels to choose from. Use scores(left, right)"
+            )
         return self.probabilities(left, right, **keywords)
 
     def rank(
@@ -188,7 +209,7 @@ class CrossModel:
         texts = check_text_list(documents, "documents", "rank(query, [document])")
         logits = self.logits([query] * len(texts), texts, options, **keywords)
         best = np.argsort(-logits[:, 0], kind="stable")[:k]  # scores near 1 may be equal where logits differ
-        return Ranking(best, self._score(logits[best]))
+        return Ranking(best, self._score(logits[best]), self.score_kind)
 
     def logits(
         self,
@@ -218,6 +239,11 @@ class CrossModel:
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> Path:
         """Write the model to a folder that `load_cross`, transformers and sentence-transformers read."""
+        if self.checkpoint.prompt is not None or self.checkpoint.answers is not None:
+            raise InputError(
+                f"{self.name} is a decoder with a prompt for its pairs, which is not written. Copy its folder: "
+                f"{self.checkpoint.encoder.folder}"
+            )
         return write_cross(
             folder,
             source=self.checkpoint.encoder,
@@ -259,7 +285,7 @@ class CrossModel:
             )
 
     def __repr__(self) -> str:
-        labels = "one score" if len(self.labels) == 1 else f"labels={list(self.labels)}"
+        labels = f"one {self.score_kind}" if len(self.labels) == 1 else f"labels={list(self.labels)}"
         return (
             f"CrossModel({self.name!r}, {labels}, max_length={self.max_length}, engine={self.engine_name!r})"
         )
@@ -282,7 +308,10 @@ def _own_parts(
     """gemel's own network and head."""
     encoder = checkpoint.encoder
     network = read_network(encoder.config, encoder.weights)
-    head = read_head(encoder.config, encoder.weights, len(checkpoint.labels))
+    if checkpoint.answers is None:
+        head = read_head(encoder.config, encoder.weights, len(checkpoint.labels))
+    else:
+        head = answer_head(encoder.config, encoder.weights, network.word, checkpoint.answers)
     typed = with_token_types(network, encoder.config, encoder.weights) if checkpoint.typed else network
     engines = EnginePool(encoder, engine=engine, device=device, network=typed)
     engines[precision]
@@ -293,6 +322,11 @@ def _torch_parts(
     checkpoint: CrossCheckpoint, *, precision: Precision, engine: EngineName, device: str
 ) -> _Parts:
     """The network and head of transformers, for architectures that gemel does not read itself."""
+    if checkpoint.answers is not None:
+        raise ModelError(
+            f"{checkpoint.name} is a language model of the architecture {checkpoint.encoder.config['model_type']!r}; "
+            f"as rerankers gemel runs those only by itself, not with torch. Known: {', '.join(model_types())}"
+        )
     engines = EnginePool(checkpoint.encoder, engine=engine, device=device, typed=checkpoint.typed)
     opened = engines[precision]
     assert isinstance(opened, TorchPairEngine)

@@ -96,15 +96,15 @@ def _own_settings(folder: Path) -> tuple[Path, Mapping[str, Any]]:
 
 
 def _check_task(folder: Path, content: Mapping[str, Any], cross: bool) -> None:
-    own = "sequence-classification" if cross else "feature-extraction"
-    task = content.get("transformer_task", own)
-    if task != own:
+    known = ("sequence-classification", "text-generation") if cross else ("feature-extraction",)
+    task = content.get("transformer_task", known[0])
+    if task not in known:
         raise ModelError(f"{folder}: a transformer for {task!r} is not supported here")
 
 
 def _check_modality(path: Path, content: Mapping[str, Any]) -> None:
     """Refuse anything but texts as input and the last hidden states as output."""
-    if content.get("transformer_task") == "sequence-classification":
+    if content.get("transformer_task") in ("sequence-classification", "text-generation"):
         return
     output = content.get("module_output_name")
     if output not in (None, "token_embeddings"):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 import numpy as np
 
 from gemel.checkpoint.architecture import HeadLayout, architecture_of, max_positions, model_types
-from gemel.checkpoint.cross import has_token_types, read_cross, write_cross
+from gemel.checkpoint.cross import ONE_OUTPUT, has_token_types, read_cross, write_cross
 from gemel.checkpoint.folder import Checkpoint, is_cross_encoder, read_checkpoint
 from gemel.checkpoint.tokenizer import load_tokenizer
 from gemel.encoder.cross import PairTokenizer, layout_of, read_head
@@ -37,9 +37,6 @@ from gemel.types import Vectors
 if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
-
-ONE_OUTPUT = ("score",)
-"""The label of a cross-encoder with one output."""
 
 
 def read_start(folder: Path, *, name: str | None = None) -> Checkpoint:

@@ -110,7 +110,7 @@ async def rerank(call: Call, body: RerankRequest) -> Response:
     check_model(call, body.model, reranks=True)
     documents = await _truncate(call, body.documents, body.max_tokens_per_doc or DOCUMENT_TOKENS)
     results = await _rank(call, body.query, documents, body.top_n)
-    return json_response({"id": str(uuid.uuid4()), "results": results, "meta": _meta("2")})
+    return json_response({"id": str(uuid.uuid4()), "results": results, "meta": _meta(call, "2")})
 
 
 @ROUTES.add("POST", "/v1/rerank", OlderRerankAnswer, error=OpenAIError)
@@ -123,7 +123,9 @@ async def older(call: Call, body: OlderRerankRequest) -> Response:
     if body.return_documents:
         results = [{**row, "document": {"text": documents[row["index"]]}} for row in results]
     name = call.services.cross_name or call.model_name
-    return json_response({"id": str(uuid.uuid4()), "model": name, "results": results, "meta": _meta("1")})
+    return json_response(
+        {"id": str(uuid.uuid4()), "model": name, "results": results, "meta": _meta(call, "1")}
+    )
 
 
 async def _rank(call: Call, query: str, documents: list[str], top: int | None) -> list[dict[str, Any]]:
@@ -143,9 +145,11 @@ async def _truncate(call: Call, documents: list[str], most: int) -> list[str]:
     )
 
 
-def _meta(version: str) -> dict[str, Any]:
+def _meta(call: Call, version: str) -> dict[str, Any]:
+    """With what `relevance_score` is: a probability of the cross-encoder, or (1 + cosine) / 2."""
     api = {"version": version, "is_experimental": False}
-    return {"api_version": api, "billed_units": {"search_units": 1}}
+    kind = "cosine" if reranker(call) is None else "probability"
+    return {"api_version": api, "billed_units": {"search_units": 1}, "score_kind": kind}
 
 
 @dataclass(frozen=True, eq=False)
