@@ -40,6 +40,7 @@ def test_documents_come_best_first_with_scores_from_0_to_1(address, model):
         (1 + cosine[order]) / 2, abs=1e-6
     )
     assert result["id"] and result["meta"]["api_version"]["version"] == "2"
+    assert result["meta"]["score_kind"] == "cosine"
 
 
 def test_a_cross_encoder_scores_where_one_is_loaded(model, tmp_path):
@@ -49,6 +50,7 @@ def test_a_cross_encoder_scores_where_one_is_loaded(model, tmp_path):
     expected = cross.rank(QUERY, DOCUMENTS, 2)
     assert [row["index"] for row in result["results"]] == expected.index.tolist()
     assert all(0 <= row["relevance_score"] <= 1 for row in result["results"])
+    assert result["meta"]["score_kind"] == "probability"
 
 
 def test_long_documents_are_truncated_at_the_end(address):
