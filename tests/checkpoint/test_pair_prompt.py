@@ -2,7 +2,7 @@
 
 import pytest
 
-from gemel.checkpoint.pair_prompt import FORMATS, format_of, parse_chat_template
+from gemel.checkpoint.pair_prompt import FORMATS, format_of, parse_chat_template, read_chat_template
 from gemel.errors import ModelError
 
 QUERY = 'messages | selectattr("role", "eq", "query") | map(attribute="content") | first'
@@ -68,3 +68,16 @@ def test_a_template_that_does_more_or_less_is_refused(template, message):
 def test_known_formats_are_found_by_name_and_architecture(name, kind, expected):
     assert format_of(name, kind, "auto") is (FORMATS[expected] if expected else None)
     assert format_of(name, kind, "none") is None
+
+
+def test_a_template_of_open_tags_is_refused():
+    with pytest.raises(ModelError, match="inserts neither"):
+        parse_chat_template("{% {{ {# " * 500, where="tiny")
+    with pytest.raises(ModelError, match="at most 65,536"):
+        parse_chat_template("{% " * 100_000, where="tiny")
+
+
+def test_a_template_that_is_no_text_is_refused(tmp_path):
+    (tmp_path / "chat_template.jinja").write_bytes(b"\xff\xfe")
+    with pytest.raises(ModelError, match=r"cannot read .*chat_template\.jinja"):
+        read_chat_template(tmp_path, {}, None)

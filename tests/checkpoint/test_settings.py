@@ -673,6 +673,7 @@ def test_the_files_of_a_published_tokenizer_and_of_newer_releases_are_read(tmp_p
         folder / "tokenizer_config.json",
         added_tokens_decoder={"0": {"content": "[PAD]", **special}, "3": {"content": "[SEP]", **special}},
         clean_up_tokenization_spaces=True,
+        extra_ids=100,
         cls_token="[CLS]",
         do_basic_tokenize=True,
         do_lower_case=True,

@@ -139,7 +139,10 @@ def read_chat_template(folder: Path, tokenizer: Mapping[str, Any], instruction: 
     `instruction`: the checkpoint's default prompt, which takes the place of the system message.
     """
     path = folder / "chat_template.jinja"
-    given = path.read_text(encoding="utf-8") if path.is_file() else tokenizer.get("chat_template")
+    try:
+        given = path.read_text(encoding="utf-8") if path.is_file() else tokenizer.get("chat_template")
+    except (OSError, ValueError) as error:
+        raise ModelError(f"cannot read {path}: {error}. Fetch the checkpoint again") from error
     if not isinstance(given, str):
         raise ModelError(
             f"{folder} asks for pairs in the form of a chat, but has no chat_template.jinja and no single "
@@ -155,6 +158,9 @@ def has_message_modality(folder: Path) -> bool:
     return isinstance(modality, dict) and "message" in modality
 
 
+_LONGEST = 2**16
+"""Characters of a chat template."""
+
 _TAG = re.compile(r"(\{%.*?%\}|\{\{.*?\}\}|\{#.*?#\})", re.DOTALL)
 _SET = re.compile(r"set\s+(\w+)\s*=\s*(.+)", re.DOTALL)
 _TEXT = r"\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'"
@@ -169,6 +175,10 @@ _FIRST = re.compile(rf"\(\s*{_ROLE}\s*\|\s*first\s*\)\.content()", re.DOTALL)
 
 def parse_chat_template(text: str, *, where: str, instruction: str | None = None) -> PairPrompt:
     """The texts and gaps of a chat template; one that does more than insert messages is refused."""
+    if len(text) > _LONGEST:
+        raise ModelError(
+            f"the chat template of {where} has {len(text):,} characters; at most {_LONGEST:,} are read"
+        )
     variables: dict[str, str | Gap] = {}
     parts: list[str | Gap] = []
     for piece in _trimmed(_TAG.split(text.removesuffix("\n"))):

@@ -249,7 +249,7 @@ _TOKENIZER_HARMLESS = key_set(
     "bos_token_id cls_token_id eos_token_id mask_token_id pad_token_id sep_token_id unk_token_id",
     # Names of files; versions; settings of chats and decoders.
     "auto_map backend chat_template clean_up_tokenization_spaces decoder do_basic_tokenize errors",
-    "full_tokenizer_file init_inputs is_local language legacy local_files_only mask_token_type_id",
+    "extra_ids full_tokenizer_file init_inputs is_local language legacy local_files_only mask_token_type_id",
     "max_len max_len_single_sentence max_length model_id model_type name_or_path never_split",
     "pad_to_multiple_of pad_token_type_id padding padding_side processor_class remove_space",
     "return_token_type_ids sp_model_kwargs spaces_between_special_tokens special_tokens_map_file",
