@@ -137,6 +137,20 @@ def test_a_conversion_to_a_sequence_classifier_gets_the_prompt_of_its_name(tmp_p
     assert plain.weights_hash != model.weights_hash
 
 
+def test_a_sequence_classifier_may_have_a_chat_template(tmp_path):
+    folder = tiny_cross(tmp_path / "tiny", "qwen3")
+    modality = {"message": {"method": "forward", "method_output_name": "logits", "format": "flat"}}
+    settings = {"transformer_task": "sequence-classification", "modality_config": modality}
+    (folder / "sentence_bert_config.json").write_text(json.dumps(settings))
+    (folder / "chat_template.jinja").write_text(CHAT_TEMPLATE)
+    tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(folder)
+    network = transformers.AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    texts = rendered(folder, LEFT, RIGHT)
+    rows = [tokenizer([text], add_special_tokens=False, return_tensors="pt")["input_ids"] for text in texts]
+    wanted = [network(input_ids=row).logits[0, 0].item() for row in rows]
+    np.testing.assert_allclose(gemel.load_cross(folder).logits(LEFT, RIGHT)[:, 0], wanted, atol=1e-5)
+
+
 def test_a_template_can_be_named(tmp_path):
     folder = tiny_reranker(tmp_path / "mine", modules=False, max_position_embeddings=512)
     change(folder / "tokenizer_config.json", model_max_length=500)
@@ -233,6 +247,16 @@ def test_a_query_is_cut_only_where_no_document_is_left(tmp_path):
         ("1_LogitScore/config.json", {"temperature": 2.0}, "'temperature'"),
         ("config.json", {"architectures": ["Qwen3ForSequenceClassification"]}, "not a language model"),
         ("sentence_bert_config.json", {"transformer_task": "fill-mask"}, "'fill-mask' is not supported"),
+        (
+            "sentence_bert_config.json",
+            {"processing_kwargs": {"chat_template": {"chat_template": "reranker"}}},
+            "'chat_template' asks for 'reranker'",
+        ),
+        (
+            "sentence_bert_config.json",
+            {"modality_config": {"message": {"format": "structured"}}},
+            "'format' asks for 'structured'",
+        ),
     ],
 )
 def test_a_file_that_would_be_misread_is_refused(tmp_path, file, values, message):

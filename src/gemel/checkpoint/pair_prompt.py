@@ -138,6 +138,7 @@ def read_chat_template(folder: Path, tokenizer: Mapping[str, Any], instruction: 
 
     `instruction`: the checkpoint's default prompt, which takes the place of the system message.
     """
+    _check_form(folder)
     path = folder / "chat_template.jinja"
     try:
         given = path.read_text(encoding="utf-8") if path.is_file() else tokenizer.get("chat_template")
@@ -153,9 +154,27 @@ def read_chat_template(folder: Path, tokenizer: Mapping[str, Any], instruction: 
 
 def has_message_modality(folder: Path) -> bool:
     """Whether sentence-transformers would fill the chat template: 'message' is in `modality_config`."""
-    settings = read_object_if_there(folder / "sentence_bert_config.json")
-    modality = settings.get("modality_config")
-    return isinstance(modality, dict) and "message" in modality
+    return _object(folder, "modality_config", "message") is not None
+
+
+def _check_form(folder: Path) -> None:
+    """Refuse messages in other forms than plain texts, and another chat template than the default one."""
+    form = (_object(folder, "modality_config", "message") or {}).get("format", "flat")
+    named = (_object(folder, "processing_kwargs", "chat_template") or {}).get("chat_template")
+    for key, value, known in (("format", form, "flat"), ("chat_template", named, None)):
+        if value != known:
+            path = folder / "sentence_bert_config.json"
+            raise ModelError(
+                f"{path}: the key {key!r} asks for {value!r:.60}, which is not followed in pairs of texts"
+            )
+
+
+def _object(folder: Path, *keys: str) -> Mapping[str, Any] | None:
+    """The object under these keys of sentence_bert_config.json."""
+    content: object = read_object_if_there(folder / "sentence_bert_config.json")
+    for key in keys:
+        content = content.get(key) if isinstance(content, dict) else None
+    return content if isinstance(content, dict) else None
 
 
 _LONGEST = 2**16
