@@ -83,7 +83,7 @@ def results(model):
     yield gemel.explain(model, TEXTS[0], LONG[:40])
     yield model.encode_report(TEXTS)
     yield model.tokens(TEXTS[:1])[0]
-    yield gemel.Ranking(np.arange(50), np.ones(50, np.float32))
+    yield gemel.Ranking(np.arange(50), np.ones(50, np.float32), "logit")
     yield gemel.Relations(("yes", "no"), np.ones((50, 2), np.float32))
     yield gemel.Scores("sts", "data", "spearman", {"spearman": gemel.Score(82.03, 81.0, 83.0)}, 9, "pairs")
     yield gemel.VerifyResult(())

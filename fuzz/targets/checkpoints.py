@@ -153,6 +153,21 @@ def cross_config(folder: Path) -> Job:
     return _one_file(folder / "cross", "config.json", score)
 
 
+@target("chat-template", "text", "gemel.checkpoint.pair_prompt")
+def chat_template(folder: Path) -> Job:
+    from gemel.checkpoint.pair_prompt import read_chat_template
+
+    role = 'messages | selectattr("role", "eq", "{}") | map(attribute="content") | first'
+    query, document = role.format("query"), role.format("document")
+    seed = f'{{%- set q = {query} -%}}\nquery: {{{{ q }}}}\n{{{{ {document} | default("x") }}}}\n'
+
+    def once(data: bytes) -> None:
+        (folder / "chat_template.jinja").write_bytes(data)
+        read_chat_template(folder, {}, None).filled("a man", "a cat")
+
+    return Job([seed.encode()], once)
+
+
 @target("static-config", "json", "gemel.checkpoint.folder")
 def static_config(folder: Path) -> Job:
     """A model2vec folder: a table of token vectors."""

@@ -11,20 +11,23 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any, Literal, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gemel.checkpoint.architecture import architecture_of, least, max_positions
+from gemel.checkpoint.architecture import architecture_of, least, max_positions, model_types
 from gemel.checkpoint.cross import Activation, CrossCheckpoint, read_cross, write_cross
 from gemel.checkpoint.fingerprint import weights_hash
+from gemel.checkpoint.pair_prompt import AnswerTokens, PairPrompt
 from gemel.checkpoint.sources import find_model, given_name
 from gemel.checkpoint.tokenizer import load_tokenizer
 from gemel.encoder.batches import Lanes, Positions, distinct_rows, run
 from gemel.encoder.cross import (
     CrossHead,
     PairTokenizer,
+    PromptTokenizer,
+    answer_head,
     check_pairs,
     check_text_list,
     read_head,
@@ -44,6 +47,9 @@ BLOCK = 8192  # pairs tokenized at once
 _ADVICE = "Shorten them, or use on_long='truncate' to cut them without this line"
 
 
+ScoreKind = Literal["logit", "probability"]
+
+
 @dataclass(frozen=True, eq=False)
 class Ranking(ShownResult):
     """Documents by their score for one query, best first; ties break on the lower position."""
@@ -52,6 +58,8 @@ class Ranking(ShownResult):
     """(k,) positions in the documents."""
     score: Vectors
     """(k,)"""
+    kind: ScoreKind
+    """What the scores are: probabilities from 0 to 1, or logits, which have no bounds."""
 
     def __len__(self) -> int:
         return len(self.index)
@@ -69,18 +77,23 @@ def load_cross(
     device: str = "cpu",
     revision: str | None = None,
     offline: bool = False,
+    template: str = "auto",
 ) -> CrossModel:
     """The cross-encoder in a folder, or of a name: from the cache or the Hugging Face Hub.
 
     `precision` is the default of scoring. `offline`: nothing is downloaded.
+    `template`: what a decoder reads around the two texts. "auto": as its files or its name say. "none": nothing, where
+    the texts have it already. "qwen3-reranker", "mxbai-rerank-v2": the prompts of those models.
     """
-    checkpoint = _read(model, revision=revision, offline=offline)
+    checkpoint = _read(model, revision=revision, offline=offline, template=template)
     return CrossModel(checkpoint, precision=precision, engine=engine, device=device)
 
 
-def _read(model: str | Path, *, revision: str | None = None, offline: bool = False) -> CrossCheckpoint:
+def _read(
+    model: str | Path, *, revision: str | None = None, offline: bool = False, template: str = "auto"
+) -> CrossCheckpoint:
     folder = find_model(model, revision=revision, offline=offline)
-    return read_cross(folder, name=given_name(model, folder))
+    return read_cross(folder, name=given_name(model, folder), template=template)
 
 
 class CrossModel(FixedAttributes):
@@ -106,13 +119,17 @@ class CrossModel(FixedAttributes):
         self._where = engine, device
         self.precision: Precision = EncodeOptions(precision=precision).precision or "float32"
         self._lanes = Lanes()
-        own = engine != "torch" and architecture_of(checkpoint.encoder.config) is not None
+        architecture = architecture_of(checkpoint.encoder.config)
+        own = engine != "torch" and architecture is not None and architecture.head is not None
         parts = _own_parts if own else _torch_parts
+        tokenizer = load_tokenizer(checkpoint.encoder)
         # A network that cannot run here is refused now, not at the first pair.
         opened = parts(checkpoint, precision=self.precision, engine=engine, device=device)
         self._engines, self._head, self._positions = opened.engines, opened.head, opened.positions
-        self._tokenizer = PairTokenizer(
-            load_tokenizer(checkpoint.encoder), vocabulary=opened.vocabulary, typed=checkpoint.typed
+        self._tokenizer: PairTokenizer | PromptTokenizer = (
+            PairTokenizer(tokenizer, vocabulary=opened.vocabulary, typed=checkpoint.typed)
+            if checkpoint.prompt is None
+            else PromptTokenizer(tokenizer, checkpoint.prompt)
         )
 
     @property
@@ -124,6 +141,11 @@ class CrossModel(FixedAttributes):
     def labels(self) -> tuple[str, ...]:
         """Names of the outputs, in the order of the columns of `probabilities`."""
         return self.checkpoint.labels
+
+    @property
+    def score_kind(self) -> ScoreKind:
+        """What `scores` and `rank` give, as the checkpoint says: probabilities (0 to 1), or logits without bounds."""
+        return "logit" if self.checkpoint.activation == "identity" else "probability"
 
     @property
     def max_length(self) -> int | None:
@@ -141,6 +163,8 @@ class CrossModel(FixedAttributes):
         config = self.checkpoint.encoder.config
         settings = {key: config.get(key) for key in ("classifier_pooling", "classifier_activation")}
         facts = {**settings, "activation": self.checkpoint.activation, "typed": self.checkpoint.typed}
+        if self.checkpoint.prompt is not None or self.checkpoint.answers is not None:
+            facts |= {"prompt": str(self.checkpoint.prompt), "answers": str(self.checkpoint.answers)}
         text = weights_hash(self.checkpoint.encoder) + json.dumps(facts, sort_keys=True)
         return hashlib.sha256(text.encode("utf-8")).hexdigest()
 
@@ -151,7 +175,7 @@ class CrossModel(FixedAttributes):
         options: CrossOptions | None = None,
         **keywords: Unpack[CrossKeywords],
     ) -> Vectors:
-        """(n,) one score per pair `left[i]`, `right[i]`: from 0 to 1, or unbounded where the checkpoint says so.
+        """(n,) one score per pair `left[i]`, `right[i]`: `score_kind` says whether it is a probability or a logit.
 
         `keywords` are fields of CrossOptions: `scores(left, right, max_length=128)`.
         """
@@ -165,16 +189,12 @@ class CrossModel(FixedAttributes):
         options: CrossOptions | None = None,
         **keywords: Unpack[CrossKeywords],
     ) -> Vectors:
-        """(n, k) the probability of each of `labels` for each pair.
+        """(n, k) the probability of each of `labels` for each pair, from 0 to 1 whatever `score_kind` is.
 
-        A row adds up to 1, unless several labels may be true at once (multi-label classification).
+        A row adds up to 1, unless there is one label, or several may be true at once (multi-label classification).
         """
-        if len(self.labels) == 1:
-            raise InputError(
-                f"{self.name} has one output, so no labels to choose from. Use scores(left, right)"
-            )
         logits = self.logits(left, right, options, **keywords)
-        if self.checkpoint.activation == "sigmoid":
+        if len(self.labels) == 1 or self.checkpoint.activation == "sigmoid":
             return sigmoid(logits)
         return softmax(logits)
 
@@ -182,6 +202,10 @@ class CrossModel(FixedAttributes):
         self, left: Sequence[str], right: Sequence[str], **keywords: Unpack[CrossKeywords]
     ) -> Vectors:
         """`probabilities`, by the name that it has in `Model`; the task "nli" calls it."""
+        if len(self.labels) == 1:
+            raise InputError(
+                f"{self.name} has one output, so no labels to choose from. Use scores(left, right)"
+            )
         return self.probabilities(left, right, **keywords)
 
     def rank(
@@ -201,7 +225,7 @@ class CrossModel(FixedAttributes):
         texts = check_text_list(documents, "documents", "rank(query, [document])")
         logits = self.logits([query] * len(texts), texts, options, **keywords)
         best = np.argsort(-logits[:, 0], kind="stable")[:k]  # scores near 1 may be equal where logits differ
-        return Ranking(best, self._score(logits[best]))
+        return Ranking(best, self._score(logits[best]), self.score_kind)
 
     def logits(
         self,
@@ -231,6 +255,11 @@ class CrossModel(FixedAttributes):
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> Path:
         """Write the model to a folder that `load_cross`, transformers and sentence-transformers read."""
+        if self.checkpoint.prompt is not None or self.checkpoint.answers is not None:
+            raise InputError(
+                f"{self.name} is a decoder with a prompt for its pairs, which is not written. Copy its folder: "
+                f"{self.checkpoint.encoder.folder}"
+            )
         return write_cross(
             folder,
             source=self.checkpoint.encoder,
@@ -278,12 +307,14 @@ class CrossModel(FixedAttributes):
             checkpoint.activation,
             checkpoint.encoder.name,
             checkpoint.encoder.max_length,
+            checkpoint.prompt,
+            checkpoint.answers,
         )
         folder = str(checkpoint.encoder.folder.resolve())
         return _reload, (folder, self.weights_hash, kept, self.precision, *self._where)
 
     def __repr__(self) -> str:
-        labels = "one score" if len(self.labels) == 1 else f"labels={list(self.labels)}"
+        labels = f"one {self.score_kind}" if len(self.labels) == 1 else f"labels={list(self.labels)}"
         return (
             f"CrossModel({self.name!r}, {labels}, max_length={self.max_length}, engine={self.engine_name!r})"
         )
@@ -293,16 +324,18 @@ class CrossModel(FixedAttributes):
 def _reload(
     folder: str,
     weights: str,
-    kept: tuple[tuple[str, ...], Activation, str, int | None],
+    kept: tuple[tuple[str, ...], Activation, str, int | None, PairPrompt | None, AnswerTokens | None],
     precision: Precision,
     engine: EngineName,
     device: str,
 ) -> CrossModel:
     """The model that was pickled, from its folder."""
-    labels, activation, name, max_length = kept
-    checkpoint = _read(Path(folder))
+    labels, activation, name, max_length, prompt, answers = kept
+    checkpoint = _read(Path(folder), template="auto" if prompt else "none")
     encoder = replace(checkpoint.encoder, name=name, max_length=max_length)
-    checkpoint = replace(checkpoint, encoder=encoder, labels=labels, activation=activation)
+    checkpoint = replace(
+        checkpoint, encoder=encoder, labels=labels, activation=activation, prompt=prompt, answers=answers
+    )
     model = CrossModel(checkpoint, precision=precision, engine=engine, device=device)
     if model.weights_hash != weights:
         raise ModelError(
@@ -329,7 +362,10 @@ def _own_parts(
     """gemel's own network and head."""
     encoder = checkpoint.encoder
     network = read_network(encoder.config, encoder.weights)
-    head = read_head(encoder.config, encoder.weights, len(checkpoint.labels))
+    if checkpoint.answers is None:
+        head = read_head(encoder.config, encoder.weights, len(checkpoint.labels))
+    else:
+        head = answer_head(encoder.config, encoder.weights, network.word, checkpoint.answers)
     typed = with_token_types(network, encoder.config, encoder.weights) if checkpoint.typed else network
     engines = EnginePool(encoder, engine=engine, device=device, network=typed)
     engines[precision]
@@ -340,6 +376,11 @@ def _torch_parts(
     checkpoint: CrossCheckpoint, *, precision: Precision, engine: EngineName, device: str
 ) -> _Parts:
     """The network and head of transformers, for architectures that gemel does not read itself."""
+    if checkpoint.answers is not None:
+        raise ModelError(
+            f"{checkpoint.name} is a language model of the architecture {checkpoint.encoder.config['model_type']!r}; "
+            f"as rerankers gemel runs those only by itself, not with torch. Known: {', '.join(model_types())}"
+        )
     engines = EnginePool(checkpoint.encoder, engine=engine, device=device, typed=checkpoint.typed)
     opened = engines[precision]
     assert isinstance(opened, TorchPairEngine)

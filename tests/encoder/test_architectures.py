@@ -13,7 +13,7 @@ from gemel.encoder.engines.onnx import OnnxEngine
 from gemel.encoder.engines.reference import PlainNetwork
 from gemel.encoder.weights import read_network
 from gemel.errors import ModelError
-from tiny import ARCHITECTURES, VARIANTS, tiny_bert, tiny_checkpoint
+from tiny import ARCHITECTURES, VARIANTS, reference_network, tiny_bert, tiny_checkpoint
 
 LENGTHS = (1, 2, 3, 9, 40)
 
@@ -50,9 +50,8 @@ def test_every_architecture_has_a_tiny_model():
 
 def test_hidden_states_equal_the_reference(folder, network):
     import torch
-    from transformers import AutoModel
 
-    reference = AutoModel.from_pretrained(folder).eval()
+    reference = reference_network(folder)
     engine = OnnxEngine(network)
     for tokens in LENGTHS:
         ids = some_ids(3, tokens)
@@ -104,6 +103,52 @@ def test_mpnet_distances_fall_into_the_buckets_of_the_reference():
     distances = np.arange(-600, 601)
     wanted = MPNetEncoder.relative_position_bucket(torch.from_numpy(distances))
     assert np.array_equal(bucket_of(distances), wanted.numpy())
+
+
+@pytest.mark.parametrize(("buckets", "farthest"), [(256, 512), (8, 64), (32, 128), (256, 1680)])
+def test_deberta_distances_fall_into_the_buckets_of_the_reference(buckets, farthest):
+    pytest.importorskip("transformers", reason="the reference implementation is in the train extra")
+    import torch
+    from transformers.models.deberta_v2.modeling_deberta_v2 import make_log_bucket_position
+
+    from gemel.encoder.architectures.deberta import bucket_of
+
+    distances = np.arange(1 - farthest, farthest)
+    wanted = make_log_bucket_position(torch.from_numpy(distances), buckets, farthest)
+    assert np.array_equal(bucket_of(distances, buckets, farthest), wanted.numpy().astype(np.int64))
+
+
+@pytest.mark.parametrize("positions", [False, True])
+def test_a_deberta_with_a_narrower_word_table_is_projected_once(tmp_path, positions):
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers", reason="the tiny DeBERTa is made by transformers")
+    settings = {"embedding_size": 16, "position_biased_input": positions}
+    folder = tiny_checkpoint(tmp_path, "deberta-v2", **settings)
+    network, ids = read_network(*read_folder(folder)), some_ids(2, 9)
+    reference = transformers.AutoModel.from_pretrained(folder).eval()
+    with torch.no_grad():
+        wanted = reference(input_ids=torch.from_numpy(ids).long()).last_hidden_state.numpy()
+    np.testing.assert_allclose(PlainNetwork(network).hidden(ids), wanted, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"conv_kernel_size": 3}, "'conv_kernel_size'"),
+        ({"talking_head": True}, "'talking_head'"),
+        ({"attention_head_size": 16}, "'attention_head_size'"),
+        ({"pos_att_type": "c2p|p2p"}, "pos_att_type 'p2p'"),
+        ({"pos_att_type": 3}, "'pos_att_type' as a list"),
+        ({"type_vocab_size": 2, "embedding_size": 16}, "'embedding_size'"),
+    ],
+)
+def test_a_deberta_with_steps_that_are_not_read_is_refused(tmp_path, values, message):
+    pytest.importorskip("transformers", reason="the tiny DeBERTa is made by transformers")
+    sizes = {key: value for key, value in values.items() if key.endswith("_size") and "conv" not in key}
+    sizes.pop("attention_head_size", None)
+    config, weights = read_folder(tiny_checkpoint(tmp_path, "deberta-v2", **sizes))
+    with pytest.raises(ModelError, match=message):
+        read_network({**config, **values}, weights)
 
 
 @pytest.mark.parametrize("theta", [10_000.0, 160_000.0])
@@ -175,9 +220,9 @@ def test_norms_may_have_their_old_names(bert):
 
 def test_an_unknown_architecture_is_refused(bert):
     config, weights = bert
-    assert architecture_of(config) and not architecture_of({"model_type": "t5"}) and not architecture_of({})
-    with pytest.raises(ModelError, match=r"unknown architecture 't5'.*Known: albert, bert, camembert"):
-        read_network({"model_type": "t5"}, weights)
+    assert architecture_of(config) and not architecture_of({"model_type": "gpt2"}) and not architecture_of({})
+    with pytest.raises(ModelError, match=r"unknown architecture 'gpt2'.*Known: albert, bert, camembert"):
+        read_network({"model_type": "gpt2"}, weights)
 
 
 def test_a_missing_weight_is_named(bert):

@@ -14,7 +14,7 @@ from gemel.encoder.int8 import Int8Store, quantize_linear
 from gemel.encoder.network import Block, Linear, Network, Norm, Rotary, rotary_speeds
 from gemel.encoder.weights import read_network
 from gemel.errors import InputError
-from tiny import tiny_bert, tiny_checkpoint
+from tiny import reference_network, tiny_bert, tiny_checkpoint
 
 pytestmark = pytest.mark.skipif(
     not native.levels(), reason="no compiler was there at install: no native kernel"
@@ -40,9 +40,8 @@ def plain(tmp_path_factory):
 @pytest.mark.parametrize("level", LEVELS)
 def test_hidden_states_equal_the_reference(folder, level):
     import torch
-    from transformers import AutoModel
 
-    reference = AutoModel.from_pretrained(folder).eval()
+    reference = reference_network(folder)
     engine = native.NativeEngine(read_network(*read_folder(folder)), level=level)
     for tokens in (1, 2, 3, 9, 17, 40, 60):
         ids = some_ids(3, tokens)

@@ -53,7 +53,9 @@ def test_every_architecture_is_exported_in_both_precisions(tmp_path, kind):
     done = export(source, tmp_path / "out")
     assert done.agreement.difference < 1e-5
     np.testing.assert_allclose(vectors(tmp_path / "out"), own(source), rtol=0, atol=1e-5)
-    assert ("token_type_ids" in done.inputs) == (kind in ("albert", "bert", "electra", "nomic_bert"))
+    assert ("token_type_ids" in done.inputs) == (
+        kind in ("albert", "bert", "deberta", "electra", "nomic_bert")
+    )
     small = export(source, tmp_path / "small", precision="int8")
     assert small.agreement.cosine > 0.99
     assert small.size < 0.8 * done.size

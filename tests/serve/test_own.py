@@ -75,7 +75,7 @@ def test_search_in_texts_is_exact_search_with_the_prompts_of_both_sides(http, mo
     assert [row["id"] for row in result["hits"]] == [str(position) for position in hits.index[0]]
     assert [row["score"] for row in result["hits"]] == pytest.approx(hits.score[0].tolist(), abs=1e-6)
     assert [row["text"] for row in result["hits"]] == [MANY[position] for position in hits.index[0]]
-    assert (result["scored_by"], result["exact"]) == ("cosine", True)
+    assert (result["scored_by"], result["score_kind"], result["exact"]) == ("cosine", None, True)
 
 
 def test_a_percentile_is_available_for_many_texts_and_not_for_few(http):
@@ -119,7 +119,7 @@ def test_reranking_is_the_ranking_of_the_cross_encoder(folder, model):
         result = ask(http, "/search", query="the cat", texts=TEXTS, rerank=True)
     expected = cross.rank("the cat", TEXTS)
     assert [int(row["id"]) for row in result["hits"]] == expected.index.tolist()
-    assert result["scored_by"] == "cross"
+    assert (result["scored_by"], result["score_kind"]) == ("cross", cross.score_kind)
 
 
 # Pairs and clusters

@@ -182,6 +182,8 @@ _SMALL = {"vocab_size": 212, "hidden_size": 32, "num_hidden_layers": 2, "num_att
 _BERT = {**_SMALL, "intermediate_size": 64, "max_position_embeddings": 64}
 _MARK_IDS = {"pad_token_id": 0, "bos_token_id": 2, "cls_token_id": 2, "eos_token_id": 3, "sep_token_id": 3}
 _DECODER = {**_BERT, "num_key_value_heads": 2, "pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3}
+_DISENTANGLED = {"relative_attention": True, "pos_att_type": ["c2p", "p2c"]}
+_T5 = {"vocab_size": 212, "d_model": 32, "d_kv": 12, "d_ff": 64, "num_layers": 2, "num_heads": 4}
 ARCHITECTURES: dict[str, tuple[str, dict[str, Any]]] = {
     "albert": (
         "AlbertConfig",
@@ -189,6 +191,19 @@ ARCHITECTURES: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "bert": ("BertConfig", {**_BERT}),
     "camembert": ("CamembertConfig", {**_BERT, "pad_token_id": 1, "hidden_act": "gelu_new"}),
+    "deberta": ("DebertaConfig", {**_BERT, **_DISENTANGLED, "type_vocab_size": 2}),
+    "deberta-v2": (
+        "DebertaV2Config",
+        # As version 3: 8 buckets for distances of 1, 2 and 3, then logarithmically up to 63.
+        {
+            **_BERT,
+            **_DISENTANGLED,
+            "position_buckets": 8,
+            "share_att_key": True,
+            "norm_rel_ebd": "layer_norm",
+            "position_biased_input": False,
+        },
+    ),
     "distilbert": (
         "DistilBertConfig",
         {
@@ -224,11 +239,13 @@ ARCHITECTURES: dict[str, tuple[str, dict[str, Any]]] = {
         # Two local layers of four, where a token sees 4 neighbors to a side.
         {**_BERT, "num_hidden_layers": 4, "local_attention": 8, "norm_bias": True, **_MARK_IDS},
     ),
+    "mt5": ("MT5Config", {**_T5}),
     "mpnet": ("MPNetConfig", {**_BERT, "hidden_act": "relu"}),
     "nomic_bert": ("NomicBertConfig", {**_BERT}),
     "qwen2": ("Qwen2Config", {**_DECODER}),
     "qwen3": ("Qwen3Config", {**_DECODER, "head_dim": 16}),
     "roberta": ("RobertaConfig", {**_BERT, "pad_token_id": 1}),
+    "t5": ("T5Config", {**_T5}),
     "xlm-roberta": ("XLMRobertaConfig", {**_BERT, "pad_token_id": 0, "hidden_act": "silu"}),
 }
 
@@ -289,6 +306,27 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
         "nomic_bert",
         {"rope_parameters": {"rope_type": "default", "rope_theta": 50.0}, "type_vocab_size": 1},
     ),
+    "deberta one product": ("deberta", {"pos_att_type": ["p2c"], "max_relative_positions": 12}),
+    "deberta no relative": ("deberta", {"relative_attention": False, "type_vocab_size": 0}),
+    "deberta-v2 own projections": (
+        "deberta-v2",
+        {"share_att_key": False, "type_vocab_size": 2, "norm_rel_ebd": "none", "position_biased_input": True},
+    ),
+    "deberta-v2 c2p": ("deberta-v2", {"pos_att_type": ["c2p"], "share_att_key": False}),
+    "deberta-v2 p2c": ("deberta-v2", {"pos_att_type": "p2c", "position_buckets": -1}),
+    "deberta-v2 no product": ("deberta-v2", {"pos_att_type": None}),
+    "deberta-v2 near": ("deberta-v2", {"position_buckets": -1, "max_relative_positions": 6}),
+    "deberta-v2 no relative": ("deberta-v2", {"relative_attention": False, "norm_rel_ebd": "none"}),
+    "t5 gated": ("t5", {"feed_forward_proj": "gated-gelu"}),
+    "t5 gated silu": ("t5", {"feed_forward_proj": "gated-silu", "num_decoder_layers": 1}),
+    "mt5 buckets": (
+        "mt5",
+        {
+            "feed_forward_proj": "relu",
+            "relative_attention_num_buckets": 12,
+            "relative_attention_max_distance": 20,
+        },
+    ),
     "gemma3_text causal": ("gemma3_text", {"use_bidirectional_attention": False}),
     "gemma3_text linear": (
         "gemma3_text",
@@ -301,6 +339,15 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
 }
 """Settings of config.json that published checkpoints use, beside those of `ARCHITECTURES`."""
+
+
+def reference_network(folder: Path) -> Any:
+    """The network of transformers that computes hidden states: of a T5, its encoder."""
+    import transformers
+
+    kind = json.loads((folder / "config.json").read_text())["model_type"]
+    auto = transformers.AutoModelForTextEncoding if kind in ("t5", "mt5") else transformers.AutoModel
+    return auto.from_pretrained(folder).eval()
 
 
 def tiny_checkpoint(folder: Path, model_type: str, *, seed: int = 0, **settings: Any) -> Path:

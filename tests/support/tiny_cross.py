@@ -8,7 +8,9 @@ from typing import Any
 
 from tiny import ARCHITECTURES, SPECIAL_TOKENS, tiny_tokenizer
 
-TYPED = {"albert", "bert", "electra", "nomic_bert"}
+HEADED = sorted(set(ARCHITECTURES) - {"mt5", "t5"})
+"""Those whose head for pairs gemel reads."""
+TYPED = {"albert", "bert", "deberta", "electra", "nomic_bert"}
 
 
 def tiny_cross(
@@ -75,4 +77,103 @@ def their_logits(folder: Path, left: list[str], right: list[str], max_length: in
                 [a], [b], truncation="longest_first", max_length=max_length, return_tensors="pt"
             )
             rows.append(model(**tokens).logits[0])
+    return torch.stack(rows).numpy()
+
+
+CHAT_TEMPLATE = """{%- set instruction = messages | selectattr("role", "eq", "system") | map(attribute="content") \
+| first | default("how do i reset") -%}
+{%- set query_text = messages | selectattr("role", "eq", "query") | map(attribute="content") | first -%}
+[CLS] is the rain on the street: {{ instruction }}
+query: {{ query_text }}
+document: {{ (messages | selectattr('role', 'eq', 'document') | first).content }}[SEP]
+answer
+
+"""
+"""In the form of Qwen3-Reranker, with words of the tiny tokenizer."""
+
+
+def tiny_reranker(
+    folder: Path,
+    model_type: str = "qwen3",
+    *,
+    tied: bool = False,
+    modules: bool = True,
+    false: str | None = "is",
+    seed: int = 0,
+    **settings: Any,
+) -> Path:
+    """A ...ForCausalLM of random numbers, which answers "was" or `false`; `modules`: with the files of
+    sentence-transformers, otherwise plain."""
+    import torch
+    import transformers
+
+    name, own = ARCHITECTURES[model_type]
+    config = getattr(transformers, name)(**{**own, "tie_word_embeddings": tied, **settings})
+    model = transformers.AutoModelForCausalLM.from_config(config)
+    random = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for label, weight in model.named_parameters():
+            spread = weight.shape[-1] ** -0.5 if weight.dim() == 2 else 0.1
+            weight.normal_(1.0 if "norm.weight" in label.lower() else 0.0, spread, generator=random)
+    model.save_pretrained(folder)
+    _write_tokenizer(folder, 64, typed=False)
+    if modules:
+        _write_chat(folder, false)
+    return folder
+
+
+def _write_chat(folder: Path, false: str | None) -> None:
+    """The files of sentence-transformers around a language model."""
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    package = "sentence_transformers"
+    listed = [
+        {"idx": 0, "name": "0", "path": "", "type": f"{package}.base.modules.transformer.Transformer"},
+        {
+            "idx": 1,
+            "name": "1",
+            "path": "1_LogitScore",
+            "type": f"{package}.cross_encoder.modules.logit_score.LogitScore",
+        },
+    ]
+    output = {"method": "forward", "method_output_name": "logits"}
+    written = {
+        "modules.json": listed,
+        "1_LogitScore/config.json": {
+            "true_token_id": tokenizer.token_to_id("was"),
+            "false_token_id": None if false is None else tokenizer.token_to_id(false),
+        },
+        "sentence_bert_config.json": {
+            "transformer_task": "text-generation",
+            "modality_config": {"text": output, "message": {**output, "format": "flat"}},
+            "module_output_name": "causal_logits",
+        },
+        "config_sentence_transformers.json": {
+            "model_type": "CrossEncoder",
+            "activation_fn": "torch.nn.modules.linear.Identity",
+            "prompts": {},
+            "default_prompt_name": None,
+        },
+    }
+    (folder / "1_LogitScore").mkdir(exist_ok=True)
+    for name, content in written.items():
+        (folder / name).write_text(json.dumps(content))
+    (folder / "chat_template.jinja").write_text(CHAT_TEMPLATE)
+
+
+def their_answers(folder: Path, texts: list[str], true: str, false: str | None) -> Any:
+    """The logit of `true` minus that of `false` after each text, as transformers gives it for the text alone."""
+    import torch
+    import transformers
+
+    tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(folder)
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
+    rows = []
+    with torch.no_grad():
+        for text in texts:
+            tokens = tokenizer([text], add_special_tokens=False, return_tensors="pt")
+            last = model(input_ids=tokens["input_ids"]).logits[0, -1]
+            ids = [tokenizer.convert_tokens_to_ids(word) for word in (true, false) if word is not None]
+            rows.append(last[ids[0]] - last[ids[1]] if len(ids) > 1 else last[ids[0]])
     return torch.stack(rows).numpy()

@@ -12,7 +12,6 @@ _SMALL = {"vocab_size": 212, "hidden_size": 32, "num_hidden_layers": 2, "num_att
 _BERT = {**_SMALL, "intermediate_size": 64, "max_position_embeddings": 256}
 _CAUSAL = {**_BERT, "num_key_value_heads": 2, "head_dim": 8, "pad_token_id": 0}
 _T5 = {"vocab_size": 212, "d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 2, "num_heads": 4}
-_DISENTANGLED = {"relative_attention": True, "pos_att_type": ["c2p", "p2c"]}
 _DYNAMIC = {"rope_type": "dynamic", "factor": 4.0, "rope_theta": 10_000.0}
 _LONG = {"rope_type": "longrope", "rope_theta": 10_000.0, "original_max_position_embeddings": 64}
 _LONG |= {"short_factor": [1.0] * 4, "long_factor": [2.0] * 4}
@@ -20,7 +19,7 @@ _LONG |= {"short_factor": [1.0] * 4, "long_factor": [2.0] * 4}
 OTHERS: dict[str, tuple[str, dict[str, Any]]] = {
     "big_bird": ("BigBirdConfig", {**_BERT, "block_size": 4, "num_random_blocks": 1}),
     "clip": ("CLIPConfig", {"text_config": {**_BERT}, "vision_config": {**_SMALL, "image_size": 32}}),
-    "deberta-v2": ("DebertaV2Config", {**_BERT, **_DISENTANGLED}),
+    "megatron-bert": ("MegatronBertConfig", _BERT),
     "fnet": ("FNetConfig", _BERT),
     "gpt2": ("GPT2Config", {"vocab_size": 212, "n_embd": 32, "n_layer": 2, "n_head": 4}),
     "llama-dynamic": ("LlamaConfig", {**_CAUSAL, "max_position_embeddings": 64, "rope_parameters": _DYNAMIC}),

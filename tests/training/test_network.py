@@ -32,6 +32,10 @@ ARCHITECTURES = [
     "albert",
     "mpnet",
     "modernbert",
+    "deberta",
+    "deberta-v2",
+    "t5",
+    "mt5",
 ]
 
 

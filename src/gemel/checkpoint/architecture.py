@@ -34,8 +34,11 @@ class Architecture:
 
     read: Callable[[Config, Any], Any]
     """config.json and the `CheckpointWeights` -> the `Network`: types of a higher layer, of `gemel.encoder`."""
-    head: HeadLayout | Callable[[Config], HeadLayout]
-    """The head of its ...ForSequenceClassification; a function where config.json has settings of the head."""
+    head: HeadLayout | Callable[[Config], HeadLayout] | None
+    """The head of its ...ForSequenceClassification; a function where config.json has settings of the head.
+
+    None: such a class has more than a head, and torch runs it.
+    """
     class_prefix: str
     """What the names of its classes in transformers start with: "Bert" for BertModel and BertTokenizer."""
     config_keys: frozenset[str]
@@ -52,10 +55,14 @@ class Architecture:
     """The name of the weight with a row per token; what stands before it in a checkpoint is a prefix of all names."""
     width_key: str = "hidden_size"
     """The key of config.json with the width of the network."""
+    positions: int | None = None
+    """Tokens of a text at most, where config.json sets no limit."""
     positions_after_padding: bool = False
     """The first token takes the row of the position table after the padding id; a padding token takes its own row."""
     token_types: bool = True
     """The network has a table of token types, with which it tells the two texts of a pair apart."""
+    default_types: int = 2
+    """Rows of that table where config.json does not say."""
     tokenizer_types: bool = False
     """Its own tokenizers give token types."""
     wordpiece_vocabulary: bool = False
@@ -120,10 +127,10 @@ def model_types() -> list[str]:
 
 def max_positions(config: Config) -> int | None:
     """Tokens that a network has positions for; None if the config does not say."""
+    architecture = architecture_of(config)
     positions = positive_or_none(config.get("max_position_embeddings"))
     if positions is None:
-        return None
-    architecture = architecture_of(config)
+        return architecture.positions if architecture else None
     after = (
         architecture.positions_after_padding
         if architecture

@@ -2,6 +2,7 @@
 
 Read in two layouts: plain (config.json of a ...ForSequenceClassification), and with the modules.json of newer releases
 of sentence-transformers. Written in the plain one, which transformers, sentence-transformers and gemel read.
+Language models that answer whether a document fits a query (Qwen3-Reranker) are read, not written.
 """
 
 from __future__ import annotations
@@ -16,8 +17,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gemel.checkpoint.architecture import architecture_of, key_set, model_types
-from gemel.checkpoint.files import read_object_if_there
-from gemel.checkpoint.folder import Checkpoint, read_checkpoint
+from gemel.checkpoint.files import read_object, read_object_if_there
+from gemel.checkpoint.folder import Checkpoint, first_class, read_checkpoint, read_steps
+from gemel.checkpoint.pair_prompt import (
+    FORMATS,
+    AnswerTokens,
+    PairPrompt,
+    RerankerFormat,
+    format_of,
+    has_message_modality,
+    read_chat_template,
+)
+from gemel.checkpoint.settings import refuse_unknown
 from gemel.checkpoint.tokenizer import load_tokenizer
 from gemel.checkpoint.write import TOKENIZER_FILES, check_target
 from gemel.errors import ModelError
@@ -27,6 +38,8 @@ Activation = Literal["identity", "sigmoid", "softmax"]
 
 _ACTIVATIONS: dict[str, Activation] = {"Identity": "identity", "Sigmoid": "sigmoid", "Softmax": "softmax"}
 _PATHS = {"identity": "torch.nn.modules.linear.Identity", "sigmoid": "torch.nn.modules.activation.Sigmoid"}
+ONE_OUTPUT = ("score",)
+"""The label of a network with one output that has no name."""
 _HEAD = "ForSequenceClassification"
 _OLD_KEY = "sbert_ce_default_activation_function"
 _TYPED = key_set(
@@ -38,8 +51,6 @@ _TYPED_UP_TO_4 = key_set(
 )
 _TOKENIZERS = {
     **dict.fromkeys(("convbert", "ernie", "megatron-bert", "squeezebert"), "Bert"),
-    "deberta": "Deberta",
-    "deberta-v2": "DebertaV2",
     "fnet": "FNet",
     "funnel": "Funnel",
     "mobilebert": "MobileBert",
@@ -64,32 +75,99 @@ class CrossCheckpoint:
     """What turns an output into a score or a probability."""
     typed: bool
     """The network gets token types, which tell the two texts apart."""
+    prompt: PairPrompt | None = None
+    """What a decoder reads around the two texts; None: the tokenizer joins them."""
+    answers: AnswerTokens | None = None
+    """The answers of a language model that make its score; None: the network has a head for pairs."""
 
     @property
     def name(self) -> str:
         return self.encoder.name
 
 
-def read_cross(folder: Path, *, name: str | None = None) -> CrossCheckpoint:
-    """The cross-encoder in `folder`; `name` is what messages call it (default: the folder's own)."""
+def read_cross(folder: Path, *, name: str | None = None, template: str = "auto") -> CrossCheckpoint:
+    """The cross-encoder in `folder`; `name` is what messages call it (default: the folder's own).
+
+    `template`: a name of `FORMATS` instead of the checkpoint's own prompt, or "none".
+    """
     encoder = read_checkpoint(folder, name=name, cross=True)
     if encoder.dense or encoder.normalize:
         raise ModelError(
             f"{encoder.name} has further modules after its network; only the network's own head is read"
         )
-    if encoder.default_prompt_name is not None:
+    known = format_of(encoder.name, encoder.config.get("model_type"), template)
+    chat = template == "auto" and has_message_modality(encoder.network_folder)
+    if encoder.default_prompt_name is not None and not chat:
         raise ModelError(
             f"{encoder.name} puts the prompt {encoder.default_prompt_name!r} before texts: not supported"
         )
-    labels = _labels(encoder.config)
-    return CrossCheckpoint(encoder, labels, _activation(encoder, len(labels)), has_token_types(encoder))
+    prompt = _chat_prompt(encoder) if chat else known.prompt if known else None
+    answers = _answer_tokens(encoder, known)
+    labels = _labels(encoder.config) if answers is None else ONE_OUTPUT
+    activation = _activation(encoder, len(labels), known)
+    typed = prompt is None and has_token_types(encoder)
+    return CrossCheckpoint(encoder, labels, activation, typed, prompt, answers)
+
+
+def _chat_prompt(encoder: Checkpoint) -> PairPrompt:
+    """The chat template, with the default prompt of the checkpoint as its instruction."""
+    name = encoder.default_prompt_name
+    instruction = None if name is None else encoder.prompts[name]
+    return read_chat_template(encoder.network_folder, encoder.tokenizer_settings, instruction)
+
+
+def _answer_tokens(encoder: Checkpoint, known: RerankerFormat | None) -> AnswerTokens | None:
+    """Of a language model: as its module LogitScore says, or the words of its known format."""
+    has_modules = (encoder.folder / "modules.json").is_file()
+    module = read_steps(encoder.folder).logit_score if has_modules else None
+    if not first_class(encoder.config).endswith("ForCausalLM"):
+        if module is not None:
+            raise ModelError(
+                f"{encoder.name} has a module LogitScore, but is not a language model (...ForCausalLM)"
+            )
+        return None
+    if module is not None:
+        return _logit_score(module)
+    if known is None:
+        raise ModelError(
+            f"{encoder.name} is a language model, and nothing says how it scores a pair: it has no module LogitScore, "
+            "and its name is not that of a known reranker. If it uses a known format, name it: "
+            f"load_cross(model, template=...), one of {', '.join(FORMATS)}"
+        )
+    tokenizer = load_tokenizer(encoder)
+    true, false = tokenizer.token_to_id(known.true), tokenizer.token_to_id(known.false)
+    if true is None or false is None:
+        raise ModelError(
+            f"{encoder.name}: the tokenizer has no tokens {known.true!r} and {known.false!r}, between which a model of "
+            "its format decides. Use another template"
+        )
+    return AnswerTokens(true, false)
+
+
+def _logit_score(folder: Path) -> AnswerTokens:
+    """config.json of a LogitScore."""
+    path = folder / "config.json"
+    config = read_object(path)
+    refuse_unknown(path, config, ("true_token_id", "false_token_id", "module_input_name"))
+    true, false = config.get("true_token_id"), config.get("false_token_id")
+    if config.get("module_input_name", "causal_logits") != "causal_logits":
+        raise ModelError(
+            f"{path}: scores of {config['module_input_name']!r} are not supported, only of causal_logits"
+        )
+    for number in (true, false):
+        if number is not None and (not isinstance(number, int) or isinstance(number, bool) or number < 0):
+            raise ModelError(f"{path}: the ids of tokens must be whole numbers, got {number!r:.60}")
+    if true is None:
+        raise ModelError(f"{path} names no 'true_token_id'")
+    return AnswerTokens(true, false)
 
 
 def has_token_types(checkpoint: Checkpoint) -> bool:
     """Whether transformers gives this network token types, which depends on the class of the tokenizer."""
     architecture = architecture_of(checkpoint.config)
     untyped = architecture is not None and not architecture.token_types
-    if untyped or checkpoint.config.get("type_vocab_size", 2) in (0, 1):
+    types = checkpoint.config.get("type_vocab_size", architecture.default_types if architecture else 2)
+    if untyped or types in (0, 1):
         return False
     settings = read_object_if_there(checkpoint.tokenizer_file.with_name("tokenizer_config.json"))
     inputs = settings.get("model_input_names")
@@ -117,8 +195,11 @@ def _labels(config: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(str(named[number]) for number in numbers)
 
 
-def _activation(encoder: Checkpoint, outputs: int) -> Activation:
-    """One output: as the checkpoint says, or a sigmoid. Several: probabilities, of one label or of each."""
+def _activation(encoder: Checkpoint, outputs: int, known: RerankerFormat | None = None) -> Activation:
+    """One output: as the checkpoint says, or a sigmoid. Several: probabilities, of one label or of each.
+
+    `known`: the format of a model whose card says it, where no file does.
+    """
     settings = read_object_if_there(encoder.folder / "config_sentence_transformers.json")
     inner = encoder.config.get("sentence_transformers")
     inside = inner.get("activation_fn") if isinstance(inner, dict) else None
@@ -135,7 +216,8 @@ def _activation(encoder: Checkpoint, outputs: int) -> Activation:
         return "sigmoid" if activation == "sigmoid" or several else "softmax"
     if activation == "softmax":
         raise ModelError(f"{encoder.name} asks for a softmax over its one output, which is always 1")
-    return activation or "sigmoid"
+    default: Activation = known.activation if known is not None and not settings else "sigmoid"
+    return activation or default
 
 
 def write_cross(

@@ -146,9 +146,20 @@ def is_cross_encoder(folder: Path) -> bool:
     settings = read_object_if_there(folder / "config_sentence_transformers.json")
     if "model_type" in settings or (folder / "modules.json").is_file():
         return settings.get("model_type") == "CrossEncoder"
-    architectures = read_object_if_there(folder / "config.json").get("architectures")
-    first = architectures[0] if isinstance(architectures, list) and architectures else None
-    return isinstance(first, str) and first.endswith("ForSequenceClassification")
+    return first_class(read_object_if_there(folder / "config.json")).endswith("ForSequenceClassification")
+
+
+def is_language_model(folder: Path) -> bool:
+    """True for a plain language model, a ...ForCausalLM without modules.json."""
+    config = read_object_if_there(folder / "config.json")
+    return not (folder / "modules.json").is_file() and first_class(config).endswith("ForCausalLM")
+
+
+def first_class(config: Mapping[str, Any]) -> str:
+    """The class of transformers that config.json names first; empty: none."""
+    named = config.get("architectures")
+    first = named[0] if isinstance(named, list) and named else None
+    return first if isinstance(first, str) else ""
 
 
 def read_checkpoint(
@@ -174,6 +185,11 @@ def read_checkpoint(
         steps = Steps("transformer", folder, None, (), (), False)
     else:
         steps = _plain(folder, notes)
+    if steps.logit_score is not None and not cross:
+        raise ModelError(
+            f"{folder} scores pairs by the answers of a language model, but its config_sentence_transformers.json "
+            "does not call it a CrossEncoder. Add that 'model_type', and load it with gemel.load_cross(...)"
+        )
     own = _own_settings(steps, cross)
     if cross and own.truncation_side == "left":
         raise ModelError(f"{folder}: 'truncation_side' is left, which is not supported for pairs of texts")
@@ -235,8 +251,11 @@ def _with_relation(checkpoint: Checkpoint) -> Checkpoint:
 
 
 def _check_kind(folder: Path, cross: bool) -> None:
-    """Refuse a cross-encoder where a sentence encoder is expected, and the reverse."""
-    if is_cross_encoder(folder) == cross:
+    """Refuse a cross-encoder where a sentence encoder is expected, and the reverse.
+
+    A plain language model may be either: `read_cross` decides whether it is known how it scores a pair.
+    """
+    if is_cross_encoder(folder) == cross or (cross and is_language_model(folder)):
         return
     if cross:
         raise ModelError(
@@ -266,9 +285,7 @@ def _plain(folder: Path, notes: list[str]) -> Steps:
 
 def _is_causal(config: Mapping[str, Any]) -> bool:
     """True for a decoder, in which a token sees only those before it: a ...ForCausalLM unless `is_causal` is false."""
-    architectures = config.get("architectures")
-    first = architectures[0] if isinstance(architectures, list) and architectures else None
-    return isinstance(first, str) and first.endswith("ForCausalLM") and config.get("is_causal") is not False
+    return first_class(config).endswith("ForCausalLM") and config.get("is_causal") is not False
 
 
 def _is_model2vec(config: Mapping[str, Any]) -> bool:
@@ -369,7 +386,7 @@ def check_layers(
 # The older names are classes of early releases, with the same files.
 _TRANSFORMERS = {"Transformer", "BERT", "RoBERTa", "DistilBERT", "ALBERT", "CamemBERT", "XLMRoBERTa"}
 
-_KNOWN = ("Transformer", "StaticEmbedding", "Pooling", "Dense", "Normalize", "Dropout")
+_KNOWN = ("Transformer", "StaticEmbedding", "Pooling", "Dense", "Normalize", "Dropout", "LogitScore")
 
 
 @dataclass(frozen=True)
@@ -382,6 +399,8 @@ class Steps:
     dense: tuple[Dense, ...]
     dense_folders: tuple[Path, ...]
     normalize: bool
+    logit_score: Path | None = None
+    """The folder of the module that scores the answers of a language model (cross-encoders only)."""
 
 
 def read_steps(folder: Path) -> Steps:
@@ -389,7 +408,7 @@ def read_steps(folder: Path) -> Steps:
     first: tuple[Literal["transformer", "static"], Path] | None = None
     pooling: PoolingConfig | None = None
     dense: list[tuple[str, Path]] = []
-    normalize = False
+    normalize, logit_score = False, None
     for kind, path in _modules(folder):
         misplaced = normalize or (first is None) != (kind in {*_TRANSFORMERS, "StaticEmbedding"})
         if kind == "Dropout" or (kind == "Normalize" and normalize):
@@ -406,13 +425,16 @@ def read_steps(folder: Path) -> Steps:
             pooling = read_pooling(path)
         elif kind in ("Dense", "Flow"):
             dense.append((kind, path))
+        elif kind == "LogitScore":
+            logit_score = path
         else:
             _check_normalize(path)
             normalize = True
     if first is None:
         raise ModelError(f"{folder / 'modules.json'} lists no module")
     layers = tuple(read_flow(folder, p) if kind == "Flow" else read_dense(folder, p) for kind, p in dense)
-    return Steps(first[0], first[1], pooling, layers, tuple(path for _, path in dense), normalize)
+    folders = tuple(path for _, path in dense)
+    return Steps(first[0], first[1], pooling, layers, folders, normalize, logit_score)
 
 
 def _modules(folder: Path) -> list[tuple[str, Path]]:

@@ -96,15 +96,15 @@ def _own_settings(folder: Path) -> tuple[Path, Mapping[str, Any]]:
 
 
 def _check_task(folder: Path, content: Mapping[str, Any], cross: bool) -> None:
-    own = "sequence-classification" if cross else "feature-extraction"
-    task = content.get("transformer_task", own)
-    if task != own:
+    known = ("sequence-classification", "text-generation") if cross else ("feature-extraction",)
+    task = content.get("transformer_task", known[0])
+    if task not in known:
         raise ModelError(f"{folder}: a transformer for {task!r} is not supported here")
 
 
 def _check_modality(path: Path, content: Mapping[str, Any]) -> None:
     """Refuse anything but texts as input and the last hidden states as output."""
-    if content.get("transformer_task") == "sequence-classification":
+    if content.get("transformer_task") in ("sequence-classification", "text-generation"):
         return
     output = content.get("module_output_name")
     if output not in (None, "token_embeddings"):
@@ -251,7 +251,7 @@ _TOKENIZER_HARMLESS = key_set(
     "bos_token_id cls_token_id eos_token_id mask_token_id pad_token_id sep_token_id unk_token_id",
     # Names of files; versions; settings of chats and decoders.
     "auto_map backend chat_template clean_up_tokenization_spaces decoder do_basic_tokenize errors",
-    "full_tokenizer_file init_inputs is_local language legacy local_files_only mask_token_type_id",
+    "extra_ids full_tokenizer_file init_inputs is_local language legacy local_files_only mask_token_type_id",
     "max_len max_len_single_sentence max_length model_id model_type name_or_path never_split",
     "pad_to_multiple_of pad_token_type_id padding padding_side processor_class remove_space",
     "return_token_type_ids sp_model_kwargs spaces_between_special_tokens special_tokens_map_file",

@@ -17,9 +17,12 @@ from itertools import groupby
 
 import numpy as np
 import tokenizers
+from numpy.typing import NDArray
 
 from gemel.checkpoint.architecture import ARCHITECTURES, Config, HeadLayout
+from gemel.checkpoint.files import Tensors
 from gemel.checkpoint.head import Dense
+from gemel.checkpoint.pair_prompt import AnswerTokens, Gap, PairPrompt, Segment
 from gemel.encoder.head import finish
 from gemel.encoder.network import Array, Network, Norm
 from gemel.encoder.pooling import POOLINGS
@@ -151,6 +154,92 @@ def check_text_list(texts: Sequence[str], name: str, example: str) -> list[str]:
 
 
 @dataclass(frozen=True, eq=False)
+class _Part:
+    """The tokens of one segment of a prompt."""
+
+    ids: TokenIds
+    owners: NDArray[np.int8]
+    """Of each token: the text that it is part of, as in `_OWNERS`; 0: it is part of the prompt, at least partly."""
+
+
+_OWNERS = {Gap.QUERY: 1, Gap.DOCUMENT: 2}
+
+
+class PromptTokenizer:
+    """Pairs inside the prompt of a decoder. Fits `PairTokenizer`. Safe to use from several threads."""
+
+    def __init__(self, tokenizer: tokenizers.Tokenizer, prompt: PairPrompt) -> None:
+        self._tokenizer = tokenizer
+        self._prompt = prompt
+
+    def pairs(
+        self, left: Sequence[str], right: Sequence[str], limit: int | None, *, parallel: bool = True
+    ) -> list[Windows]:
+        """Each pair in at most `limit` tokens, the prompt included; documents lose tokens first, then queries."""
+        pairs = list(zip(left, right, strict=True))
+        columns = [self._column(segment, pairs, parallel) for segment in self._prompt.segments]
+        return [self._join(parts, limit) for parts in zip(*columns, strict=True)]
+
+    def _column(self, segment: Segment, pairs: Sequence[tuple[str, str]], parallel: bool) -> list[_Part]:
+        """This segment for each pair; the same text is tokenized once."""
+        filled = [_fill(segment, *pair) for pair in pairs]
+        distinct = list({each.text: each for each in filled}.values())
+        with tokenizer_errors():
+            if parallel:
+                encodings = self._tokenizer.encode_batch([f.text for f in distinct], add_special_tokens=False)
+            else:
+                encodings = [self._tokenizer.encode(f.text, add_special_tokens=False) for f in distinct]
+        # The same text may come from two pairs with another border between query and document.
+        by_text = {each.text: encoding for each, encoding in zip(distinct, encodings, strict=True)}
+        return [_part(each, by_text[each.text]) for each in filled]
+
+    def _join(self, parts: Sequence[_Part], limit: int | None) -> Windows:
+        ids = np.concatenate([part.ids for part in parts])
+        owners = np.concatenate([part.owners for part in parts])
+        excess = 0 if limit is None else len(ids) - limit
+        if excess <= 0:
+            return Windows((ids,), (1,), len(ids), len(ids))
+        removable = np.concatenate([np.flatnonzero(owners == owner)[::-1] for owner in (2, 1)])
+        if len(removable) < excess:
+            room = len(ids) - len(removable)
+            raise InputError(
+                f"max_length {limit} leaves no room for the texts beside the {room} tokens of this model's prompt. "
+                f"Use at least {room + 2}"
+            )
+        kept = np.delete(ids, removable[:excess])
+        return Windows((kept,), (1,), len(ids), len(kept))
+
+
+@dataclass(frozen=True)
+class _Filled:
+    """A segment with its texts, and where they are."""
+
+    text: str
+    spans: tuple[tuple[int, int, int], ...]
+    """Owner, start and end."""
+
+
+def _fill(segment: Segment, query: str, document: str) -> _Filled:
+    texts = {Gap.QUERY: query, Gap.DOCUMENT: document}
+    whole, spans = "", []
+    for part in segment:
+        added = part if isinstance(part, str) else texts[part]
+        if isinstance(part, Gap):
+            spans.append((_OWNERS[part], len(whole), len(whole) + len(added)))
+        whole += added
+    return _Filled(whole, tuple(spans))
+
+
+def _part(filled: _Filled, encoding: tokenizers.Encoding) -> _Part:
+    ids = token_ids(encoding.ids)
+    owners = np.zeros(len(ids), dtype=np.int8)
+    starts, ends = np.asarray(encoding.offsets, dtype=np.int64).reshape(-1, 2).T
+    for owner, first, last in filled.spans:
+        owners[(starts >= first) & (ends <= last) & (starts < ends)] = owner
+    return _Part(ids, owners)
+
+
+@dataclass(frozen=True, eq=False)
 class CrossHead:
     """What follows the network: pooling, then layers."""
 
@@ -180,6 +269,11 @@ class CrossHead:
 def layout_of(config: Config) -> HeadLayout:
     """The layout of the head of this architecture, which must be one that gemel reads itself."""
     head = ARCHITECTURES[config["model_type"]].head
+    if head is None:
+        raise ModelError(
+            f"the head of a cross-encoder of the architecture {config['model_type']!r} is not read. It may run with "
+            "engine='torch' (pip install 'gemel[train]')"
+        )
     return head if isinstance(head, HeadLayout) else head(config)
 
 
@@ -199,6 +293,33 @@ def read_head(config: Config, weights: Mapping[str, Array], labels: int) -> Cros
     if layout.norm is not None:
         layers.append(take.norm(layout.norm, d, layout.epsilon, bias=layout.norm_bias))
     return CrossHead(layout.pooling, (*layers, Dense(last.read(), last.bias, "identity")), token_layer)
+
+
+def answer_head(
+    config: Config, weights: Mapping[str, Array], word: Array, answers: AnswerTokens
+) -> CrossHead:
+    """The rows of a language model's output layer for its answers, as one layer over the last token.
+
+    The difference of two logits is one product with the difference of two rows, in float32.
+    """
+    if config.get("final_logit_softcapping"):
+        raise ModelError(
+            "config.json sets 'final_logit_softcapping', which changes the score and is not followed"
+        )
+    name = "lm_head.weight"
+    table = word
+    if config.get("tie_word_embeddings") is not True and name in weights:
+        table = weights.read(name) if isinstance(weights, Tensors) else weights[name]
+    named = [number for number in (answers.true, answers.false) if number is not None]
+    if table.shape[1:] != word.shape[1:] or max(named) >= len(table):
+        raise ModelError(
+            f"the output layer {name!r} has shape {table.shape}, which does not fit a word table of {word.shape} and "
+            f"the tokens {named}. One of the files belongs to another model"
+        )
+    row = np.asarray(table[answers.true], dtype=np.float32)
+    if answers.false is not None:
+        row = row - np.asarray(table[answers.false], dtype=np.float32)
+    return CrossHead("last", (Dense(row[None], None, "identity"),))
 
 
 def _linear(layer: Dense, vectors: Vectors) -> Vectors:

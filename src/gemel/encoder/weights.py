@@ -269,6 +269,11 @@ class CheckpointWeights:
     def __contains__(self, name: str) -> bool:
         return self._prefix + name in self._weights
 
+    def ignore(self, name: str) -> None:
+        """A weight that checkpoints may hold and that the network does not use."""
+        if name in self:
+            self.used.add(self._prefix + name)
+
     def word(self, width: int) -> Array:
         """The token table, not copied; as many rows as it has."""
         rows = self._shape(self._word)[0]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 import numpy as np
 
 from gemel.checkpoint.architecture import HeadLayout, architecture_of, max_positions, model_types
-from gemel.checkpoint.cross import has_token_types, read_cross, write_cross
+from gemel.checkpoint.cross import ONE_OUTPUT, has_token_types, read_cross, write_cross
 from gemel.checkpoint.folder import Checkpoint, is_cross_encoder, read_checkpoint
 from gemel.checkpoint.tokenizer import load_tokenizer
 from gemel.encoder.cross import PairTokenizer, layout_of, read_head
@@ -38,9 +38,6 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
-ONE_OUTPUT = ("score",)
-"""The label of a cross-encoder with one output."""
-
 
 def read_start(folder: Path, *, name: str | None = None) -> Checkpoint:
     """The checkpoint to start a cross-encoder from: a sentence encoder, a plain encoder, or another cross-encoder.
@@ -50,7 +47,8 @@ def read_start(folder: Path, *, name: str | None = None) -> Checkpoint:
     other = is_cross_encoder(folder)
     checkpoint = read_cross(folder, name=name).encoder if other else read_checkpoint(folder, name=name)
     kind = checkpoint.config.get("model_type") if checkpoint.kind == "transformer" else "static"
-    if architecture_of({"model_type": kind}) is None:
+    architecture = architecture_of({"model_type": kind})
+    if architecture is None or architecture.head is None:
         raise ModelError(
             f"{checkpoint.name} has the architecture {kind!r}, which cannot be a cross-encoder. "
             f"Supported: {', '.join(model_types())}"

@@ -321,7 +321,7 @@ def _check_labels(labels: Sequence[tuple[float, int]]) -> tuple[np.ndarray, np.n
 
 
 @dataclass(frozen=True)
-class PrecisionThreshold:
+class PrecisionThreshold(ShownResult):
     """The lowest score with a requested precision, by labels. Made by `precision_threshold`."""
 
     threshold: float

@@ -42,13 +42,15 @@ def read(config: Config, weights: CheckpointWeights) -> Network:
     return replace(network, relative_bias=np.ascontiguousarray(bias[bucket_of(distances)].T))
 
 
-def bucket_of(distances: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The row of the bias table for key position minus query position: exact up to 7, then logarithmic."""
-    half = _BUCKETS // 2
+def bucket_of(
+    distances: NDArray[np.int64], buckets: int = _BUCKETS, farthest: int = _FARTHEST
+) -> NDArray[np.int64]:
+    """The row of the bias table for key position minus query position: exact up to 7, then logarithmic (T5)."""
+    half = buckets // 2
     exact, away = half // 2, np.abs(distances)
     # In float32, as the reference does: on a border between buckets the last bit decides.
     ratio = np.log(np.maximum(away, 1).astype(np.float32) / np.float32(exact))
-    wide = ratio / np.float32(math.log(_FARTHEST / exact)) * np.float32(half - exact)
+    wide = ratio / np.float32(math.log(farthest / exact)) * np.float32(half - exact)
     far = np.minimum(exact + wide.astype(np.int64), half - 1)
     return np.where(away < exact, away, far) + np.where(distances > 0, half, 0)
 

@@ -177,7 +177,9 @@ async def rerank(call: Call, body: RerankRequest) -> Response:
     call = with_model(call, body.model, reranks=True)
     documents = await _truncate(call, body.documents, body.max_tokens_per_doc or DOCUMENT_TOKENS)
     scores = await _scores(call, body.query, documents)
-    return json_response({"id": str(uuid.uuid4()), "results": scores.rows(body.top_n), "meta": _meta("2")})
+    return json_response(
+        {"id": str(uuid.uuid4()), "results": scores.rows(body.top_n), "meta": _meta(call, "2")}
+    )
 
 
 @ROUTES.add("POST", "/v1/rerank", OlderRerankAnswer)
@@ -199,7 +201,7 @@ async def older(call: Call, body: OlderRerankRequest) -> Response:
             "model": _scorer(call),
             "results": rows,
             "data": rows,
-            "meta": _meta("1"),
+            "meta": _meta(call, "1"),
             "usage": _usage(scores.tokens),
         }
     )
@@ -288,9 +290,11 @@ async def _truncate(call: Call, documents: list[str], most: int | None) -> list[
     )
 
 
-def _meta(version: str) -> dict[str, Any]:
+def _meta(call: Call, version: str) -> dict[str, Any]:
+    """With what `relevance_score` is: a probability of the cross-encoder, or (1 + cosine) / 2."""
     api = {"version": version, "is_experimental": False}
-    return {"api_version": api, "billed_units": {"search_units": 1}}
+    kind = "cosine" if reranker(call) is None else "probability"
+    return {"api_version": api, "billed_units": {"search_units": 1}, "score_kind": kind}
 
 
 @dataclass(frozen=True, eq=False)

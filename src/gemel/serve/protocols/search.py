@@ -16,7 +16,7 @@ import numpy as np
 from pydantic import BaseModel, Field, model_validator
 from starlette.responses import Response
 
-from gemel.cross_model import CrossModel
+from gemel.cross_model import CrossModel, ScoreKind
 from gemel.errors import InputError, ModelError, WorkError
 from gemel.index.index import Index
 from gemel.index.query import Answer
@@ -98,6 +98,9 @@ class SearchAnswer(BaseModel):
 
     hits: list[HitRow]
     scored_by: Literal["cosine", "fusion", "cross"]
+    score_kind: ScoreKind | None = Field(
+        description="What the scores of the cross-encoder are, as its checkpoint says; null: it was not used"
+    )
     exact: bool = Field(description="Every passage was compared")
     seconds: float
 
@@ -127,7 +130,8 @@ async def _search_texts(call: Call, body: SearchRequest) -> Response:
 
     rows = await _add_relations(call, body.query, await call.work(work, long=body.rerank))
     by = "cross" if body.rerank else "fusion" if body.hybrid else "cosine"
-    return json_response({"hits": rows, "scored_by": by, "exact": True, "seconds": perf_counter() - started})
+    how = {"scored_by": by, "score_kind": _score_kind(call, body), "exact": True}
+    return json_response({"hits": rows, **how, "seconds": perf_counter() - started})
 
 
 def _rank_texts(call: Call, body: SearchRequest, query: Vectors, documents: Vectors) -> list[dict[str, Any]]:
@@ -153,6 +157,11 @@ def _rank_texts(call: Call, body: SearchRequest, query: Vectors, documents: Vect
         for position, score in list(ranked)[body.offset : last]
         if position >= 0
     ]
+
+
+def _score_kind(call: Call, body: IndexQuestion) -> ScoreKind | None:
+    """Of the scores of the cross-encoder, where it sorts the answers."""
+    return _needed_reranker(call).score_kind if body.rerank else None
 
 
 def _rerank(call: Call, query: str, texts: list[str], hits: Hits) -> Hits:
@@ -252,7 +261,13 @@ async def search_index(call: Call, name: str, body: IndexQuestion) -> Response:
 
     results, calibration = await on_index(call, name, work, long=body.rerank)
     rows = _add_percentiles([hit.row() for hit in results], calibration)
-    how = {"scored_by": results.scored_by, "exact": results.exact, "seconds": results.seconds}
+    kind = _score_kind(call, body)
+    how = {
+        "scored_by": results.scored_by,
+        "score_kind": kind,
+        "exact": results.exact,
+        "seconds": results.seconds,
+    }
     return json_response({"hits": await _add_relations(call, body.query, rows), **how})
 
 
