@@ -103,7 +103,7 @@ class Model:
     def dim(self) -> int:
         """Numbers in a vector, unless `dim` is given to encode."""
         dense = self.checkpoint.dense
-        full = int(dense[-1].weight.shape[0]) if dense else self.width * len(self.checkpoint.pooling.modes)
+        full = dense[-1].outputs if dense else self.width * len(self.checkpoint.pooling.modes)
         return min(full, self.checkpoint.truncate_dim or full)
 
     @property

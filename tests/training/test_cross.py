@@ -49,9 +49,7 @@ TRAINED = sorted(set(ARCHITECTURES) - DECODERS)
 
 
 def test_a_cross_encoder_of_a_decoder_is_not_trained(tmp_path):
-    with pytest.raises(
-        ModelError, match="architecture 'qwen3' can be used, not trained"
-    ):
+    with pytest.raises(ModelError, match="architecture 'qwen3' can be used, not trained"):
         network(tiny_cross(tmp_path / "one", "qwen3"))
 
 

@@ -32,6 +32,7 @@ from gemel.checkpoint.head import (
     read_classification_head,
     read_dense,
     read_flow,
+    read_layer_norm,
     read_pooling,
 )
 from gemel.checkpoint.settings import Side, TransformerSettings, read_transformer_settings, refuse_unknown
@@ -119,7 +120,7 @@ class Checkpoint:
     def dim(self) -> int | None:
         """Numbers per text; None if the config does not say."""
         if self.dense:
-            full = int(self.dense[-1].weight.shape[0])
+            full = self.dense[-1].outputs
         elif self.width is not None:
             full = self.width * len(self.pooling.modes)
         else:
@@ -333,19 +334,32 @@ def check_layers(
     width = checkpoint.width
     numbers = None if width is None else width * len(checkpoint.pooling.modes)
     for position, layer in enumerate(layers, start=1):
-        outputs, inputs = layer.weight.shape
-        if numbers is not None and inputs != numbers:
+        if numbers is not None and layer.inputs != numbers:
             raise error(
-                f"{checkpoint.folder}: dense layer {position} takes {inputs} numbers, but gets {numbers}"
+                f"{checkpoint.folder}: dense layer {position} takes {layer.inputs} numbers, but gets {numbers}"
             )
-        numbers = outputs
+        numbers = layer.outputs
     return numbers
 
 
 # The older names are classes of early releases, with the same files.
 _TRANSFORMERS = {"Transformer", "BERT", "RoBERTa", "DistilBERT", "ALBERT", "CamemBERT", "XLMRoBERTa"}
 
-_KNOWN = ("Transformer", "StaticEmbedding", "Pooling", "Dense", "Normalize", "Dropout")
+_KNOWN = ("Transformer", "StaticEmbedding", "Pooling", "Dense", "LayerNorm", "Normalize", "Dropout")
+
+_UNSUPPORTED = {
+    **dict.fromkeys(
+        ("WordEmbeddings", "WordWeights", "BoW"),
+        "it works on whole words, which such models find by rules of their own",
+    ),
+    **dict.fromkeys(("CNN", "LSTM"), "it runs a second network over the vectors of the tokens"),
+    "WeightedLayerPooling": "it mixes the hidden states of several layers, and gemel computes those of the last",
+    "CLIPModel": "it encodes images",
+}
+"""Modules of sentence-transformers that are not read, and why."""
+
+_LAYERS = {"Dense": read_dense, "LayerNorm": read_layer_norm, "Flow": read_flow}
+"""Modules between Pooling and Normalize."""
 
 
 @dataclass(frozen=True)
@@ -361,7 +375,7 @@ class Steps:
 
 
 def read_steps(folder: Path) -> Steps:
-    """modules.json, in its order: Transformer, Pooling, then any Dense or Flow, then Normalize."""
+    """modules.json, in its order: Transformer, Pooling, then any Dense, LayerNorm or Flow, then Normalize."""
     first: tuple[Literal["transformer", "static"], Path] | None = None
     pooling: PoolingConfig | None = None
     dense: list[tuple[str, Path]] = []
@@ -374,20 +388,20 @@ def read_steps(folder: Path) -> Steps:
         if misplaced or (kind == "Pooling" and late):
             raise ModelError(
                 f"{folder}: module {kind!r} has an unsupported position in modules.json. "
-                "The supported order: Transformer or StaticEmbedding, Pooling, any Dense or Flow, Normalize"
+                "The supported order: Transformer or StaticEmbedding, Pooling, any Dense, LayerNorm or Flow, Normalize"
             )
         if first is None:
             first = ("static" if kind == "StaticEmbedding" else "transformer", path)
         elif kind == "Pooling":
             pooling = read_pooling(path)
-        elif kind in ("Dense", "Flow"):
+        elif kind in _LAYERS:
             dense.append((kind, path))
         else:
             _check_normalize(path)
             normalize = True
     if first is None:
         raise ModelError(f"{folder / 'modules.json'} lists no module")
-    layers = tuple(read_flow(folder, p) if kind == "Flow" else read_dense(folder, p) for kind, p in dense)
+    layers = tuple(_LAYERS[kind](folder, path) for kind, path in dense)
     return Steps(first[0], first[1], pooling, layers, tuple(path for _, path in dense), normalize)
 
 
@@ -405,6 +419,11 @@ def _modules(folder: Path) -> list[tuple[str, Path]]:
         word = rest.rpartition(".")[2]
         # A class of another package may have a known name and run any code.
         theirs = package == "sentence_transformers" and (word in _TRANSFORMERS or word in _KNOWN)
+        if not theirs and package == "sentence_transformers" and word in _UNSUPPORTED:
+            raise ModelError(
+                f"{folder}: the module {word!r} is not supported: {_UNSUPPORTED[word]}. "
+                "Give a model of a Transformer or a StaticEmbedding"
+            )
         if not theirs and kind != FLOW:
             known = ", ".join(_KNOWN)
             raise ModelError(

@@ -21,6 +21,7 @@ from gemel.checkpoint.head import (
     ClassificationHead,
     Dense,
     Flow,
+    LayerNorm,
     dense_config,
     flow_tensors,
     pooling_config,
@@ -111,8 +112,8 @@ def _write(checkpoint: Checkpoint, folder: Path, layers: Sequence[Dense], normal
         write_json(folder / "1_Pooling" / "config.json", pooling_config(checkpoint.pooling, width))
     own = checkpoint.parts[len(checkpoint.weights.files) :]
     for layer in layers:
-        kind = "Flow" if isinstance(layer, Flow) else "Dense"
-        modules.append((FLOW if kind == "Flow" else f"{_THEIRS}Dense", f"{len(modules)}_{kind}"))
+        kind = type(layer).__name__
+        modules.append((FLOW if kind == "Flow" else _THEIRS + kind, f"{len(modules)}_{kind}"))
         _write_layer(layer, folder / modules[-1][1], own)
     if normalize:
         modules.append((f"{_THEIRS}Normalize", f"{len(modules)}_Normalize"))
@@ -170,6 +171,9 @@ def _write_layer(layer: Dense, folder: Path, own: Sequence[Path]) -> None:
     if isinstance(layer, Flow):
         config: dict[str, Any] = {"dim": layer.weight.shape[0], "couplings": len(layer.couplings)}
         tensors = flow_tensors(layer)
+    elif isinstance(layer, LayerNorm):
+        assert layer.bias is not None, "sentence-transformers has no layer norm without a bias"
+        config, tensors = {"dimension": layer.inputs}, {"norm.weight": layer.weight, "norm.bias": layer.bias}
     else:
         config, tensors = dense_config(layer), {"linear.weight": layer.weight}
         if layer.bias is not None:

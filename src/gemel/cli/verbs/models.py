@@ -186,8 +186,8 @@ def _facts(checkpoint: Checkpoint) -> dict[str, Any]:
         "pooling": list(checkpoint.pooling.modes),
         "dense": [
             {
-                "inputs": dense.weight.shape[1],
-                "outputs": dense.weight.shape[0],
+                "inputs": dense.inputs,
+                "outputs": dense.outputs,
                 "activation": dense.activation,
             }
             for dense in checkpoint.dense
