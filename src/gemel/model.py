@@ -193,6 +193,7 @@ class Model:
         settings = EncodeOptions.of(options, keywords)
         started = perf_counter()
         checked = check_texts(texts)
+        self._preparer.warn_of_no_prompt(settings, checked)
         distinct, rows = distinct_rows(checked)
         vectors = np.empty((len(distinct), self._dim(settings)), dtype=np.float32)
         tokens, kept = np.zeros((2, len(distinct)), dtype=np.int64)
@@ -261,7 +262,9 @@ class Model:
         settings = EncodeOptions.of(options, keywords)
         if "prompt_name" in keywords or settings.prompt is not None or settings.prompt_name is not None:
             return settings
-        return replace(settings, prompt_name=self.checkpoint.prompt_name(side))
+        name = self.checkpoint.prompt_name(side)
+        none = name is None and self.checkpoint.default_prompt_name is None
+        return replace(settings, prompt="" if none else None, prompt_name=name)
 
     def with_options(
         self, options: EncodeOptions | None = None, **keywords: Unpack[EncodeKeywords]
