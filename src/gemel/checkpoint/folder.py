@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import prod
 from pathlib import Path
 from typing import Any, Literal
 
@@ -109,6 +110,14 @@ class Checkpoint:
             return self.weights.shape(next(name for name in _STATIC_TABLES if name in self.weights))[1]
         values = (self.config.get(key) for key in ("hidden_size", "dim", "d_model"))
         return next((value for value in values if isinstance(value, int)), None)
+
+    @property
+    def parameters(self) -> int:
+        """Numbers of all weights, heads that are not run included."""
+        dense = sum(
+            layer.weight.size + (0 if layer.bias is None else layer.bias.size) for layer in self.dense
+        )
+        return sum(prod(self.weights.shape(name)) for name in self.weights) + dense
 
     @property
     def network_folder(self) -> Path:
