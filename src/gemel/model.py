@@ -62,7 +62,7 @@ def load(
 
     folder = find_model(model, revision=revision, offline=offline)
     name = given_name(model, folder)
-    checkpoint = read_checkpoint(folder, name=name)
+    checkpoint = read_checkpoint(folder, name=name, offline=offline)
     if pooling is not None:
         modes = (pooling,) if isinstance(pooling, str) else tuple(pooling)
         # A classification head was trained on the vectors of the checkpoint's own pooling.

@@ -336,11 +336,6 @@ def test_a_plain_language_model_uses_last_token_pooling_and_reports_it(tmp_path,
         ({"config.json": "{}", "model.onnx": ""}, "model.onnx holds the model in the format ONNX"),
         ({"config.json": "{}", "onnx/model.onnx": ""}, "onnx/model.onnx holds the model in the format ONNX"),
         ({"config.json": "{}", "tf_model.h5": ""}, "in the format TensorFlow"),
-        (
-            {"adapter_config.json": '{"base_model_name_or_path": "org/base"}'},
-            "to be added to the model 'org/base'",
-        ),
-        ({"adapter_config.json": "{}", "config.json": "{}"}, "an adapter only"),
     ],
 )
 def test_a_folder_of_another_format_is_named_as_what_it_is(tmp_path, files, message):
@@ -348,8 +343,6 @@ def test_a_folder_of_another_format_is_named_as_what_it_is(tmp_path, files, mess
         path = tmp_path / "other" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content)
-    if "adapter_config.json" in files:
-        (tmp_path / "other" / "adapter_model.safetensors").write_bytes(b"")
     assert message in refusal(tmp_path / "other")
 
 

@@ -1,7 +1,7 @@
 """A model folder to a `Checkpoint`: what to run, as plain data. No code of a checkpoint is ever run.
 
-Three layouts are read: sentence-transformers (modules.json), a plain Hugging Face encoder (config.json, pooled by the
-mean), and a table of token vectors (StaticEmbedding or model2vec).
+Four layouts are read: sentence-transformers (modules.json), a plain Hugging Face encoder (config.json, pooled by the
+mean), a table of token vectors (StaticEmbedding or model2vec), and an adapter (LoRA) on one of these.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from gemel.checkpoint.adapter import AdaptedTensors, Adapter, is_adapter, read_adapter
 from gemel.checkpoint.architecture import least, max_positions, positive_or_none
 from gemel.checkpoint.files import (
     Tensors,
@@ -98,6 +99,8 @@ class Checkpoint:
     """The end at which a long text loses tokens; None: as tokenizer.json says, else the right one."""
     tokenizer_settings: Mapping[str, Any] = field(default_factory=dict)
     """tokenizer_config.json of a transformer, with `tokenizer_args` over it; `load_tokenizer` follows it."""
+    adapter: Adapter | None = None
+    """The adapter that `weights` adds to those of the base model."""
 
     def prompt_name(self, side: Literal["query", "document"]) -> str | None:
         """The name of the checkpoint's prompt for queries or documents; None: it has none."""
@@ -139,7 +142,8 @@ class Checkpoint:
 
 def is_model_folder(folder: Path) -> bool:
     """True if `folder` looks like a checkpoint of any layout."""
-    return any((folder / name).is_file() for name in ("modules.json", "config.json"))
+    names = ("modules.json", "config.json", "adapter_config.json")
+    return any((folder / name).is_file() for name in names)
 
 
 def is_cross_encoder(folder: Path) -> bool:
@@ -152,10 +156,13 @@ def is_cross_encoder(folder: Path) -> bool:
     return isinstance(first, str) and first.endswith("ForSequenceClassification")
 
 
-def read_checkpoint(folder: Path, *, name: str | None = None, cross: bool = False) -> Checkpoint:
+def read_checkpoint(
+    folder: Path, *, name: str | None = None, cross: bool = False, offline: bool = False
+) -> Checkpoint:
     """The checkpoint in `folder`; `name` is what messages call it (default: the folder's own).
 
-    `cross`: the encoder inside a cross-encoder, without its head (`checkpoint/cross.py` reads that).
+    `cross`: the encoder inside a cross-encoder, without its head (`checkpoint/cross.py` reads that). `offline`: the
+    base model of an adapter is not downloaded.
     """
     folder = Path(folder)
     if not folder.is_dir():
@@ -165,6 +172,8 @@ def read_checkpoint(folder: Path, *, name: str | None = None, cross: bool = Fals
         reason = "it has neither modules.json nor config.json" if other is None else other
         raise ModelError(f"{folder} is not a model that gemel reads: {reason}")
     _check_kind(folder, cross)
+    if is_adapter(folder) and not (folder / "modules.json").is_file():
+        return _adapted(folder, name, offline)
     notes: list[str] = []
     if (folder / "modules.json").is_file():
         steps = read_steps(folder)
@@ -172,12 +181,13 @@ def read_checkpoint(folder: Path, *, name: str | None = None, cross: bool = Fals
         steps = Steps("transformer", folder, None, (), (), False)
     else:
         steps = _plain(folder, notes)
-    own = _own_settings(steps, cross)
+    base = _base_of(steps.folder, offline) if is_adapter(steps.folder) else None
+    own = _own_settings(steps, cross, base)
     if cross and own.truncation_side == "left":
         raise ModelError(f"{folder}: 'truncation_side' is left, which is not supported for pairs of texts")
     config = own.config
     settings = _read_settings(folder)
-    weights = module_weights(folder, steps.folder)
+    weights = module_weights(folder, steps.folder) if base is None else base.weights
     if steps.kind == "static":
         _check_static(steps.folder, weights)
     elif not isinstance(config.get("model_type"), str):
@@ -191,7 +201,7 @@ def read_checkpoint(folder: Path, *, name: str | None = None, cross: bool = Fals
         kind=steps.kind,
         config=config,
         weights=weights,
-        tokenizer_file=_tokenizer_file(folder, steps.folder),
+        tokenizer_file=_tokenizer_file(folder, steps.folder, base),
         lowercase=own.lowercase,
         max_length=_max_length(steps, own) if not model2vec else _MODEL2VEC_LENGTH,
         pooling=steps.pooling or PoolingConfig(),
@@ -202,13 +212,50 @@ def read_checkpoint(folder: Path, *, name: str | None = None, cross: bool = Fals
         similarity=_similarity(settings.get("similarity_fn_name")),
         notes=tuple(notes),
         skip_unknown=model2vec,
-        parts=(*weights.files, *(path / "model.safetensors" for path in steps.dense_folders)),
+        parts=(
+            *(weights.files if base is None else base.parts),
+            *(path / "model.safetensors" for path in steps.dense_folders),
+        ),
         truncate_dim=settings.get("truncate_dim"),
         truncation_side=own.truncation_side,
         tokenizer_settings=own.tokenizer,
+        adapter=None if base is None else base.adapter,
     )
     check_layers(checkpoint, checkpoint.dense)
     return checkpoint if cross else _with_relation(checkpoint)
+
+
+def _base_of(folder: Path, offline: bool) -> Checkpoint:
+    """The base model of the adapter in `folder`, with the adapter added to its weights."""
+    from gemel.checkpoint.sources import find_model
+
+    adapter = read_adapter(folder)
+    try:
+        revision = None if Path(adapter.base).is_dir() else adapter.revision
+        found = find_model(adapter.base, revision=revision, offline=offline)
+        if is_adapter(found):
+            raise ModelError(f"{found} is an adapter itself. Merge it into its own base model first")
+        base = read_checkpoint(found, offline=offline)
+    except ModelError as error:
+        raise ModelError(
+            f"{folder} is an adapter to the model {adapter.base!r}, which cannot be read: {error}. "
+            "'base_model_name_or_path' in adapter_config.json may also be a folder"
+        ) from error
+    if base.kind != "transformer":
+        raise ModelError(f"{folder} is an adapter, but its base model {adapter.base!r} is a table of vectors")
+    parts = (*base.weights.files, adapter.path, *base.parts[len(base.weights.files) :])
+    return replace(base, weights=AdaptedTensors(base.weights, adapter), parts=parts, adapter=adapter)
+
+
+def _adapted(folder: Path, name: str | None, offline: bool) -> Checkpoint:
+    """An adapter without modules.json: everything but the weights and perhaps the tokenizer is that of its base."""
+    base = _base_of(folder, offline)
+    changes: dict[str, Any] = {"folder": folder, "name": name or _name_of(folder), "relation": None}
+    if (folder / "tokenizer.json").is_file():
+        settings = read_object_if_there(folder / "tokenizer_config.json")
+        changes |= {"tokenizer_file": folder / "tokenizer.json"}
+        changes |= {"tokenizer_settings": settings} if settings else {}
+    return replace(base, **changes)
 
 
 def _with_relation(checkpoint: Checkpoint) -> Checkpoint:
@@ -280,10 +327,11 @@ def _read_settings(folder: Path) -> Mapping[str, Any]:
     return settings
 
 
-def _own_settings(steps: Steps, cross: bool) -> TransformerSettings:
+def _own_settings(steps: Steps, cross: bool, base: Checkpoint | None) -> TransformerSettings:
     """The settings of the first module; a table of token vectors has none but its tokenizer."""
     if steps.kind == "transformer":
-        return read_transformer_settings(steps.folder, cross=cross)
+        config = None if base is None else base.config
+        return read_transformer_settings(steps.folder, cross=cross, config=config)
     return TransformerSettings(read_object_if_there(steps.folder / "config.json"), {}, False, None, None)
 
 
@@ -294,10 +342,12 @@ def _max_length(steps: Steps, own: TransformerSettings) -> int | None:
     return least(own.max_length, max_positions(own.config))
 
 
-def _tokenizer_file(model: Path, folder: Path) -> Path:
+def _tokenizer_file(model: Path, folder: Path, base: Checkpoint | None) -> Path:
     for path in (folder / "tokenizer.json", folder / "vocab.txt", model / "tokenizer.json"):
         if path.is_file():
             return path
+    if base is not None:
+        return base.tokenizer_file
     pieces = sentencepiece_file(folder) or sentencepiece_file(model)
     needs = "gemel[train]" if pieces is None else f"gemel[train] and sentencepiece, for {pieces.name}"
     raise ModelError(

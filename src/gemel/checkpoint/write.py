@@ -73,6 +73,8 @@ def write_checkpoint(
         relation = checkpoint.relation
     with atomic_folder(target) as working:
         _write(checkpoint, working, layers, checkpoint.normalize if normalize is None else normalize)
+        if weights is None and checkpoint.adapter is not None:
+            weights = {name: checkpoint.weights.read(name) for name in checkpoint.weights}
         if weights is not None:
             _replace_weights(checkpoint, working, weights)
         if relation is not None:
@@ -140,6 +142,9 @@ def _copy_network(checkpoint: Checkpoint, folder: Path) -> None:
         shutil.copyfile(path, target)
     if checkpoint.tokenizer_file.parent != source:
         shutil.copyfile(checkpoint.tokenizer_file, folder / checkpoint.tokenizer_file.name)
+        settings = checkpoint.tokenizer_file.with_name("tokenizer_config.json")
+        if checkpoint.adapter is not None and settings.is_file():
+            shutil.copyfile(settings, folder / settings.name)
 
 
 def _replace_weights(checkpoint: Checkpoint, folder: Path, weights: Mapping[str, NDArray[Any]]) -> None:

@@ -49,7 +49,7 @@ def check_model(folder: Path) -> ModelCheck:
         cross = is_cross_encoder(folder)
         kind = "cross-encoder" if cross else "sentence encoder"
         pair = read_cross(folder) if cross else None
-        checkpoint = read_checkpoint(folder) if pair is None else pair.encoder
+        checkpoint = read_checkpoint(folder, offline=True) if pair is None else pair.encoder
         named = checkpoint.config.get("model_type") if checkpoint.kind == "transformer" else None
         architecture = None if named is None else str(named)
         TextPreparer(checkpoint)

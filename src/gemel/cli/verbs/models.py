@@ -158,7 +158,7 @@ def show(model: str, as_json: bool) -> None:
     from gemel.checkpoint.sources import find_model
 
     folder = find_model(model, offline=True)
-    facts = _facts(read_checkpoint(folder))
+    facts = _facts(read_checkpoint(folder, offline=True))
     if _wants_json(as_json):
         echo_json(facts)
     else:
@@ -265,7 +265,7 @@ def _card(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("max length", length),
         ("dimensions", _text(facts["dim"])),
         ("pooling", ", ".join((*facts["pooling"], *dense, *["normalized"] * facts["normalize"]))),
-        ("similarity", _text(facts["similarity"])),
+        ("similarity", facts["similarity"] or "cosine (not stated)"),
         ("prompts", ", ".join(prompts) or "-"),
         ("license", _license(facts)),
         ("size", f"{_megabytes(facts['size'])} in {facts['folder']}"),
