@@ -64,6 +64,8 @@ def load(
     name = given_name(model, folder)
     checkpoint = read_checkpoint(folder, name=name, offline=offline)
     if pooling is not None:
+        if checkpoint.query_side is not None:
+            raise InputError(f"the pooling of {checkpoint.name}, a model of two sides, cannot be replaced")
         modes = (pooling,) if isinstance(pooling, str) else tuple(pooling)
         # A classification head was trained on the vectors of the checkpoint's own pooling.
         head = checkpoint.relation if modes == checkpoint.pooling.modes else None
@@ -84,15 +86,32 @@ class Model:
         precision: Precision = "float32",
         engine: EngineName = "auto",
         device: str = "cpu",
+        engines: EnginePool | None = None,
     ) -> None:
+        """`engines`: those of another model with the same network and weights; None: its own."""
         for mode in checkpoint.pooling.modes:
             POOLINGS[mode]  # an unknown name is refused here, not at the first text
         self.checkpoint = checkpoint
         self.precision: Precision = EncodeOptions(precision=precision).precision or "float32"
-        self._engines = EnginePool(checkpoint, engine=engine, device=device)
+        self._engines = engines or EnginePool(checkpoint, engine=engine, device=device)
         self._lanes = Lanes()
         self._preparer = TextPreparer(checkpoint)
         self.width = self.engine.width
+        self._query: Model | None = None
+        if query := checkpoint.query_side:
+            same = (query.kind, query.config, query.adapter) == (
+                checkpoint.kind,
+                checkpoint.config,
+                checkpoint.adapter,
+            )
+            shared = same and query.weights.files == checkpoint.weights.files
+            self._query = Model(
+                query,
+                precision=precision,
+                engine=engine,
+                device=device,
+                engines=self._engines if shared else None,
+            )
 
     @property
     def name(self) -> str:
@@ -146,13 +165,15 @@ class Model:
 
     @property
     def fingerprint(self) -> Fingerprint:
-        """What a vector depends on with the default options."""
-        return self.fingerprint_for(EncodeOptions())
+        """What a vector depends on with the default options; where there are two sides, that of a document."""
+        return self.fingerprint_for(EncodeOptions() if self._query is None else self.options_for("document"))
 
     def fingerprint_for(self, options: EncodeOptions) -> Fingerprint:
         """What a vector depends on with these options."""
         from gemel.checkpoint.fingerprint import Fingerprint
 
+        if (side := self._side(options)) is not self:
+            return replace(side.fingerprint_for(options), weights=self.weights_hash)
         return Fingerprint(
             weights=self.weights_hash,
             pooling=self.checkpoint.pooling.modes,
@@ -191,6 +212,8 @@ class Model:
     ) -> EncodeReport:
         """The vectors, and per text its tokens and those that counted; and how many texts are duplicates."""
         settings = EncodeOptions.of(options, keywords)
+        if (side := self._side(settings)) is not self:
+            return side.encode_report(texts, settings)
         started = perf_counter()
         checked = check_texts(texts)
         self._preparer.warn_of_no_prompt(settings, checked)
@@ -260,9 +283,11 @@ class Model:
     ) -> EncodeOptions:
         """The options with the checkpoint's prompt for one side of a search, unless they have a prompt."""
         settings = EncodeOptions.of(options, keywords)
-        if "prompt_name" in keywords or settings.prompt is not None or settings.prompt_name is not None:
-            return settings
         name = self.checkpoint.prompt_name(side)
+        if "prompt_name" in keywords or settings.prompt is not None or settings.prompt_name is not None:
+            # A prompt of the caller's own wins; the name then only says which modules encode.
+            named = self._query is not None and settings.prompt_name is None
+            return replace(settings, prompt_name=name) if named else settings
         none = name is None and self.checkpoint.default_prompt_name is None
         return replace(settings, prompt="" if none else None, prompt_name=name)
 
@@ -277,11 +302,15 @@ class Model:
 
         Duplicates are not removed, and there is no warning of texts that were cut; see `Windows.kept`.
         """
+        if (side := self._side(options)) is not self:
+            return side.prepare(texts, options)
         self._dim(options)
         return PreparedTexts(tuple(self._preparer.windows(check_texts(texts), options)), options)
 
     def run(self, prepared: PreparedTexts) -> Vectors:
         """(n, dim) float32: the same bits as `encode`."""
+        if (side := self._side(prepared.options)) is not self:
+            return side.run(prepared)
         silent = Progress(len(prepared.windows), "texts", shown=False)
         return self._vectors(list(prepared.windows), prepared.options, silent)
 
@@ -290,6 +319,8 @@ class Model:
     ) -> list[TokenEmbeddings]:
         """The token vectors of each text before pooling, special tokens included; long texts are cut as in encode."""
         settings = EncodeOptions.of(options, keywords)
+        if (side := self._side(settings)) is not self:
+            return side.tokens(texts, settings)
         if settings.on_long == "chunk":
             raise InputError(
                 "token vectors of a text in chunks are not defined. Use on_long='warn' or 'truncate'"
@@ -333,7 +364,7 @@ class Model:
         settings = EncodeOptions.of(options, keywords)
         if options is None:
             settings = self.options_for("document", **keywords)
-        return split_texts(self._preparer, check_texts(texts), settings, tokens)
+        return split_texts(self._side(settings)._preparer, check_texts(texts), settings, tokens)
 
     def prepare_passages(
         self, texts: Sequence[str], options: EncodeOptions, *, tokens: int | None = None
@@ -342,7 +373,7 @@ class Model:
         from gemel.encoder.passages import prepare_passages
 
         self._dim(options)
-        return prepare_passages(self._preparer, check_texts(texts), options, tokens)
+        return prepare_passages(self._side(options)._preparer, check_texts(texts), options, tokens)
 
     def relation(
         self,
@@ -403,6 +434,21 @@ class Model:
         vectors = finish_as(self.checkpoint, pooled, options)
         check_finite(vectors, self.checkpoint)
         return vectors
+
+    def _side(self, options: EncodeOptions) -> Model:
+        """What encodes texts with these options: the model itself, unless queries have modules of their own."""
+        if self._query is None:
+            return self
+        side = self.checkpoint.side_of(options.prompt_name)
+        if side is None:
+            name = options.prompt_name
+            neither = "" if name is None else f", and the prompt {name!r} names neither"
+            sides = (self.checkpoint.prompt_name("query"), self.checkpoint.prompt_name("document"))
+            raise InputError(
+                f"the model {self.name} encodes queries and documents with different modules{neither}. Use "
+                f"encode_query or encode_document, or prompt_name={' or '.join(map(repr, sides))}"
+            )
+        return self._query if side == "query" else self
 
     def _run(self, pieces: Sequence[TokenIds], options: EncodeOptions, keep: Keep) -> None:
         engine = self._engines[options.precision or self.precision]

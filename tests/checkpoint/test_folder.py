@@ -199,7 +199,7 @@ def test_a_dense_layer_that_does_not_fit_is_refused(tmp_path):
 @pytest.mark.parametrize(
     "kind",
     [
-        "sentence_transformers.base.modules.router.Router",
+        "my_package.Router",
         "my_package.Transformer",
         "Transformer",
         "transformers_modules.remote.code.Pooling",

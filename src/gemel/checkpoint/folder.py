@@ -19,24 +19,13 @@ from gemel.checkpoint.adapter import AdaptedTensors, Adapter, is_adapter, read_a
 from gemel.checkpoint.architecture import least, max_positions, positive_or_none
 from gemel.checkpoint.files import (
     Tensors,
-    inside,
     module_weights,
     other_format,
-    read_json,
     read_object,
     read_object_if_there,
 )
-from gemel.checkpoint.head import (
-    FLOW,
-    ClassificationHead,
-    Dense,
-    PoolingConfig,
-    read_classification_head,
-    read_dense,
-    read_flow,
-    read_layer_norm,
-    read_pooling,
-)
+from gemel.checkpoint.head import ClassificationHead, Dense, PoolingConfig, read_classification_head
+from gemel.checkpoint.modules import Steps, read_routes
 from gemel.checkpoint.settings import Side, TransformerSettings, read_transformer_settings, refuse_unknown
 from gemel.errors import GemelError, ModelError
 
@@ -49,9 +38,6 @@ _SETTINGS_KEYS = frozenset(
 
 _SETTINGS_HARMLESS = frozenset({"__version__", "requirements", "activation_fn", "dtype", "torch_dtype"})
 """config_sentence_transformers.json: versions, and `activation_fn`, which `checkpoint/cross.py` reads."""
-
-_NORMALIZE_KEYS = frozenset({"module_input_name", "module_output_name"})
-"""config.json of a Normalize."""
 
 _SIDES = {"query": ("query",), "document": ("document", "passage", "corpus")}
 """What checkpoints call the prompts of queries and documents."""
@@ -101,10 +87,18 @@ class Checkpoint:
     """tokenizer_config.json of a transformer, with `tokenizer_args` over it; `load_tokenizer` follows it."""
     adapter: Adapter | None = None
     """The adapter that `weights` adds to those of the base model."""
+    query_side: Checkpoint | None = None
+    """What encodes queries, where they have modules of their own (a Router); this checkpoint is that of documents."""
 
     def prompt_name(self, side: Literal["query", "document"]) -> str | None:
         """The name of the checkpoint's prompt for queries or documents; None: it has none."""
         return next((name for name in _SIDES[side] if name in self.prompts), None)
+
+    def side_of(self, prompt_name: str | None) -> Literal["query", "document"] | None:
+        """The side of a search that a prompt is for; None: neither."""
+        if prompt_name in _SIDES["query"]:
+            return "query"
+        return "document" if prompt_name in _SIDES["document"] else None
 
     @property
     def width(self) -> int | None:
@@ -174,13 +168,37 @@ def read_checkpoint(
     _check_kind(folder, cross)
     if is_adapter(folder) and not (folder / "modules.json").is_file():
         return _adapted(folder, name, offline)
-    notes: list[str] = []
-    if (folder / "modules.json").is_file():
-        steps = read_steps(folder)
-    elif cross:
-        steps = Steps("transformer", folder, None, (), (), False)
-    else:
-        steps = _plain(folder, notes)
+    if not (folder / "modules.json").is_file():
+        notes: list[str] = []
+        plain = Steps("transformer", folder, None, (), (), False) if cross else _plain(folder, notes)
+        return _read(folder, plain, name, cross=cross, offline=offline, notes=notes)
+    routes = read_routes(folder)
+    document = _read(folder, routes.document, name, cross=cross, offline=offline)
+    if routes.query is None:
+        return document
+    return _with_query_side(document, _read(folder, routes.query, name, cross=cross, offline=offline))
+
+
+def _with_query_side(document: Checkpoint, query: Checkpoint) -> Checkpoint:
+    """The two sides as one checkpoint; a prompt names the side, so that each has one, if only an empty one."""
+    if document.dim != query.dim:
+        raise ModelError(
+            f"{document.folder}: vectors of queries have {query.dim} numbers and those of documents {document.dim}: "
+            "they cannot be compared"
+        )
+    prompts = dict(document.prompts)
+    prompts |= {side: "" for side in _SIDES if not any(name in prompts for name in _SIDES[side])}
+    query = replace(query, prompts=prompts, relation=None)
+    parts = tuple(dict.fromkeys((*document.parts, *query.parts)))
+    note = "queries and documents have modules of their own: use encode_query and encode_document"
+    changes: dict[str, Any] = {"prompts": prompts, "relation": None, "parts": parts}
+    return replace(document, **changes, query_side=query, notes=(*document.notes, note))
+
+
+def _read(
+    folder: Path, steps: Steps, name: str | None, *, cross: bool, offline: bool, notes: Sequence[str] = ()
+) -> Checkpoint:
+    """The checkpoint of these steps, which are in `folder`."""
     base = _base_of(steps.folder, offline) if is_adapter(steps.folder) else None
     own = _own_settings(steps, cross, base)
     if cross and own.truncation_side == "left":
@@ -193,7 +211,7 @@ def read_checkpoint(
     elif not isinstance(config.get("model_type"), str):
         raise ModelError(f"no config.json with a 'model_type' in {steps.folder}: which architecture is it?")
     if steps.kind == "transformer" and steps.pooling is None and not cross:
-        notes.append("no pooling is configured: token vectors are averaged (mean)")
+        notes = (*notes, "no pooling is configured: token vectors are averaged (mean)")
     model2vec = _is_model2vec(config) and not (folder / "modules.json").is_file()
     checkpoint = Checkpoint(
         folder=folder,
@@ -213,7 +231,8 @@ def read_checkpoint(
         notes=tuple(notes),
         skip_unknown=model2vec,
         parts=(
-            *(weights.files if base is None else base.parts),
+            *weights.files,
+            *([] if base is None or base.adapter is None else [base.adapter.path]),
             *(path / "model.safetensors" for path in steps.dense_folders),
         ),
         truncate_dim=settings.get("truncate_dim"),
@@ -233,7 +252,7 @@ def _base_of(folder: Path, offline: bool) -> Checkpoint:
     try:
         revision = None if Path(adapter.base).is_dir() else adapter.revision
         found = find_model(adapter.base, revision=revision, offline=offline)
-        if is_adapter(found):
+        if any(is_adapter(path.parent) for path in found.rglob("adapter_config.json")):
             raise ModelError(f"{found} is an adapter itself. Merge it into its own base model first")
         base = read_checkpoint(found, offline=offline)
     except ModelError as error:
@@ -399,105 +418,6 @@ def check_layers(
             )
         numbers = layer.outputs
     return numbers
-
-
-# The older names are classes of early releases, with the same files.
-_TRANSFORMERS = {"Transformer", "BERT", "RoBERTa", "DistilBERT", "ALBERT", "CamemBERT", "XLMRoBERTa"}
-
-_KNOWN = ("Transformer", "StaticEmbedding", "Pooling", "Dense", "LayerNorm", "Normalize", "Dropout")
-
-_UNSUPPORTED = {
-    **dict.fromkeys(
-        ("WordEmbeddings", "WordWeights", "BoW"),
-        "it works on whole words, which such models find by rules of their own",
-    ),
-    **dict.fromkeys(("CNN", "LSTM"), "it runs a second network over the vectors of the tokens"),
-    "WeightedLayerPooling": "it mixes the hidden states of several layers, and gemel computes those of the last",
-    "CLIPModel": "it encodes images",
-}
-"""Modules of sentence-transformers that are not read, and why."""
-
-_LAYERS = {"Dense": read_dense, "LayerNorm": read_layer_norm, "Flow": read_flow}
-"""Modules between Pooling and Normalize."""
-
-
-@dataclass(frozen=True)
-class Steps:
-    """The first module, and what comes after it."""
-
-    kind: Literal["transformer", "static"]
-    folder: Path
-    pooling: PoolingConfig | None
-    dense: tuple[Dense, ...]
-    dense_folders: tuple[Path, ...]
-    normalize: bool
-
-
-def read_steps(folder: Path) -> Steps:
-    """modules.json, in its order: Transformer, Pooling, then any Dense, LayerNorm or Flow, then Normalize."""
-    first: tuple[Literal["transformer", "static"], Path] | None = None
-    pooling: PoolingConfig | None = None
-    dense: list[tuple[str, Path]] = []
-    normalize = False
-    for kind, path in _modules(folder):
-        misplaced = normalize or (first is None) != (kind in {*_TRANSFORMERS, "StaticEmbedding"})
-        if kind == "Dropout" or (kind == "Normalize" and normalize):
-            continue  # no effect on a trained model
-        late = pooling is not None or dense or (first is not None and first[0] == "static")
-        if misplaced or (kind == "Pooling" and late):
-            raise ModelError(
-                f"{folder}: module {kind!r} has an unsupported position in modules.json. "
-                "The supported order: Transformer or StaticEmbedding, Pooling, any Dense, LayerNorm or Flow, Normalize"
-            )
-        if first is None:
-            first = ("static" if kind == "StaticEmbedding" else "transformer", path)
-        elif kind == "Pooling":
-            pooling = read_pooling(path)
-        elif kind in _LAYERS:
-            dense.append((kind, path))
-        else:
-            _check_normalize(path)
-            normalize = True
-    if first is None:
-        raise ModelError(f"{folder / 'modules.json'} lists no module")
-    layers = tuple(_LAYERS[kind](folder, path) for kind, path in dense)
-    return Steps(first[0], first[1], pooling, layers, tuple(path for _, path in dense), normalize)
-
-
-def _modules(folder: Path) -> list[tuple[str, Path]]:
-    """(last word of the type, folder) of each module; old and new class paths end in the same word."""
-    listed = read_json(folder / "modules.json")
-    modules: list[tuple[str, Path]] = []
-    for entry in listed if isinstance(listed, list) else [None]:
-        kind, path = (entry.get("type"), entry.get("path", "")) if isinstance(entry, dict) else (None, None)
-        if not isinstance(kind, str) or not isinstance(path, str):
-            raise ModelError(
-                f"{folder / 'modules.json'} must be a list of modules, each with a type and a path"
-            )
-        package, _, rest = kind.partition(".")
-        word = rest.rpartition(".")[2]
-        # A class of another package may have a known name and run any code.
-        theirs = package == "sentence_transformers" and (word in _TRANSFORMERS or word in _KNOWN)
-        if not theirs and package == "sentence_transformers" and word in _UNSUPPORTED:
-            raise ModelError(
-                f"{folder}: the module {word!r} is not supported: {_UNSUPPORTED[word]}. "
-                "Give a model of a Transformer or a StaticEmbedding"
-            )
-        if not theirs and kind != FLOW:
-            known = ", ".join(_KNOWN)
-            raise ModelError(
-                f"{folder}: unknown module {kind!r}. Known, of sentence_transformers: {known}; and {FLOW}"
-            )
-        modules.append((word, inside(folder, path)))
-    return modules
-
-
-def _check_normalize(folder: Path) -> None:
-    config = read_object_if_there(folder / "config.json")
-    refuse_unknown(folder / "config.json", config, _NORMALIZE_KEYS)
-    for key, value in config.items():
-        if key in ("module_input_name", "module_output_name") and value not in (None, "sentence_embedding"):
-            raise ModelError(f"{folder}: normalizing {value!r} is not supported, only the pooled vector")
 
 
 def static_table(checkpoint: Checkpoint) -> NDArray[np.float32]:

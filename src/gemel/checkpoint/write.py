@@ -63,6 +63,11 @@ def write_checkpoint(
             f"{checkpoint.name} is a model2vec table, whose rules about unknown tokens modules.json cannot express. "
             "Copy its folder instead, or save another model"
         )
+    if checkpoint.query_side is not None:
+        raise ModelError(
+            f"{checkpoint.name} has modules of their own for queries and for documents, which cannot be saved as one "
+            "model. Copy its folder instead"
+        )
     layers = checkpoint.dense if dense is None else tuple(dense)
     dim = check_layers(checkpoint, layers, InputError)
     if relation is not None and dim not in (None, relation.dim):

@@ -126,6 +126,11 @@ def _unseen(nodes: PortableNodes, mask: str) -> str:
 
 
 def _check_prompt(checkpoint: Checkpoint) -> None:
+    if checkpoint.query_side is not None:
+        raise ModelError(
+            f"{checkpoint.name} has modules of their own for queries and for documents, and a graph has one input. "
+            "Export another model"
+        )
     if not checkpoint.pooling.include_prompt and checkpoint.prompts:
         raise ModelError(
             f"{checkpoint.name} leaves the tokens of its prompt out of the pooling, and a graph of ids and a mask "

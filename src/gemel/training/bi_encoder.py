@@ -38,6 +38,11 @@ class BiEncoderNetwork:
     def __init__(self, checkpoint: Checkpoint, options: TrainOptions, device: torch.device) -> None:
         from torch import nn
 
+        if checkpoint.query_side is not None:
+            raise InputError(
+                f"{checkpoint.name} has modules of their own for queries and for documents, which cannot be trained "
+                "together. Give another model"
+            )
         if any(isinstance(layer, Flow) for layer in checkpoint.dense):
             raise InputError(
                 f"{checkpoint.name} ends in a flow, which cannot be trained. Give the model from before `postprocess`"
