@@ -159,6 +159,10 @@ def read_checkpoint(
     base model of an adapter is not downloaded.
     """
     folder = Path(folder)
+    if folder.suffix == ".gguf" and not cross:
+        from gemel.checkpoint.gguf import read_gguf
+
+        return read_gguf(folder, name=name)
     if not folder.is_dir():
         raise ModelError(f"no model folder {folder}. Give an existing folder or the name of a model")
     if not is_model_folder(folder):

@@ -63,6 +63,10 @@ def write_checkpoint(
             f"{checkpoint.name} is a model2vec table, whose rules about unknown tokens modules.json cannot express. "
             "Copy its folder instead, or save another model"
         )
+    if checkpoint.tokenizer_file.suffix == ".gguf":
+        raise ModelError(
+            f"{checkpoint.name} is a GGUF file, which is not written as another format. Copy the file"
+        )
     if checkpoint.query_side is not None:
         raise ModelError(
             f"{checkpoint.name} has modules of their own for queries and for documents, which cannot be saved as one "
