@@ -95,8 +95,8 @@ def _add_tokenizer(writer, kind: str) -> None:
 
 
 def source(folder: Path, kind: str) -> Path:
-    settings = {"sliding_window_pattern": 6, "query_pre_attn_scalar": 12} if kind == "gemma3_text" else {}
-    settings |= {"layer_types": ["sliding_attention"] * 2 + ["sliding_attention"]} if settings else {}
+    kinds = ["sliding_attention"] * 3  # of six layers the last is full, and there are three
+    settings = {"layer_types": kinds, "query_pre_attn_scalar": 12} if kind == "gemma3_text" else {}
     return tiny_checkpoint(folder, kind, **settings)
 
 

@@ -344,13 +344,15 @@ _Opened = tuple[Tokenizer, int | None, int | None]
 def _wordpiece(file: GgufFile, tokens: list[str]) -> _Opened:
     """llama.cpp writes the start of a word as a mark, and the rest of one without the ## of BERT."""
 
-    def original(token: str) -> str:
-        if token.startswith("[") and token.endswith("]"):
+    kinds = file.get("tokenizer.ggml.token_type") or [0] * len(tokens)
+
+    def original(token: str, kind: int) -> str:
+        if kind == _CONTROL or (token.startswith("[") and token.endswith("]")):
             return token
         return token[1:] if token.startswith(_SPACE) else f"##{token}"
 
-    words = [original(token) for token in tokens]
-    special = [word for word in words if word.startswith("[") and word.endswith("]")]
+    words = [original(token, kind) for token, kind in zip(tokens, kinds, strict=True)]
+    special = [word for word, token in zip(words, tokens, strict=True) if word == token]
     cased = any(word != word.lower() for word in set(words) - set(special))
     unknown = words[
         file.get("tokenizer.ggml.unknown_token_id", words.index("[UNK]") if "[UNK]" in words else 0)
