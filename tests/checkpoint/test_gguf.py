@@ -96,8 +96,9 @@ def _add_tokenizer(writer, kind: str) -> None:
 
 def source(folder: Path, kind: str) -> Path:
     kinds = ["sliding_attention"] * 3  # of six layers the last is full, and there are three
-    settings = {"layer_types": kinds, "query_pre_attn_scalar": 12} if kind == "gemma3_text" else {}
-    return tiny_checkpoint(folder, kind, **settings)
+    if kind == "gemma3_text":
+        return tiny_checkpoint(folder, kind, layer_types=kinds, query_pre_attn_scalar=12)
+    return tiny_checkpoint(folder, kind)
 
 
 def hidden(model: gemel.Model, ids: np.ndarray) -> np.ndarray:

@@ -46,6 +46,7 @@ PUBLIC = [
     "Model",
     "ModelError",
     "Pairs",
+    "PromptWarning",
     "Ranking",
     "Relations",
     "RepairResult",

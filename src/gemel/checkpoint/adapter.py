@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gemel.checkpoint.architecture import key_set
-from gemel.checkpoint.files import Tensors, has_safetensors, is_finite, read_object
+from gemel.checkpoint.files import Tensors, is_finite, read_object
 from gemel.checkpoint.settings import refuse_unknown
 from gemel.errors import ModelError
 
@@ -58,11 +58,6 @@ class Adapter:
         key = next((key for key in patterns if f".{layer}".endswith(f".{key}")), None)
         alpha = float(self.settings["lora_alpha"] if key is None else patterns[key])
         return alpha / (rank**0.5 if self.settings["use_rslora"] else rank)
-
-
-def is_adapter(folder: Path) -> bool:
-    """True if `folder` has an adapter and no weights of its own."""
-    return (folder / "adapter_config.json").is_file() and not has_safetensors(folder)
 
 
 def read_adapter(folder: Path) -> Adapter:

@@ -334,6 +334,11 @@ def has_safetensors(folder: Path) -> bool:
     return any((folder / name).is_file() for name in ("model.safetensors", "model.safetensors.index.json"))
 
 
+def is_adapter(folder: Path) -> bool:
+    """True if `folder` has an adapter and no weights of its own."""
+    return (folder / "adapter_config.json").is_file() and not has_safetensors(folder)
+
+
 def pickles(folder: Path) -> list[Path]:
     """Files of `folder` that look like weights in Python's pickle format."""
     paths = (path for pattern in PICKLES for path in folder.glob(pattern) if path.is_file())

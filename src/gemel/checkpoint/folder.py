@@ -10,24 +10,27 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gemel.checkpoint.adapter import AdaptedTensors, Adapter, is_adapter, read_adapter
 from gemel.checkpoint.architecture import least, max_positions, positive_or_none
 from gemel.checkpoint.files import (
     Tensors,
+    is_adapter,
     module_weights,
     other_format,
     read_object,
     read_object_if_there,
 )
 from gemel.checkpoint.head import ClassificationHead, Dense, PoolingConfig, read_classification_head
-from gemel.checkpoint.modules import Steps, read_routes
 from gemel.checkpoint.settings import Side, TransformerSettings, read_transformer_settings, refuse_unknown
 from gemel.errors import GemelError, ModelError
+
+if TYPE_CHECKING:
+    from gemel.checkpoint.adapter import Adapter
+    from gemel.checkpoint.modules import Steps
 
 __all__ = ["Checkpoint", "Dense", "PoolingConfig", "is_model_folder", "read_checkpoint"]
 
@@ -172,15 +175,17 @@ def read_checkpoint(
     _check_kind(folder, cross)
     if is_adapter(folder) and not (folder / "modules.json").is_file():
         return _adapted(folder, name, offline)
+    from gemel.checkpoint.modules import Steps, read_side_steps
+
     if not (folder / "modules.json").is_file():
         notes: list[str] = []
         plain = Steps("transformer", folder, None, (), (), False) if cross else _plain(folder, notes)
         return _read(folder, plain, name, cross=cross, offline=offline, notes=notes)
-    routes = read_routes(folder)
-    document = _read(folder, routes.document, name, cross=cross, offline=offline)
-    if routes.query is None:
+    sides = read_side_steps(folder)
+    document = _read(folder, sides.document, name, cross=cross, offline=offline)
+    if sides.query is None:
         return document
-    return _with_query_side(document, _read(folder, routes.query, name, cross=cross, offline=offline))
+    return _with_query_side(document, _read(folder, sides.query, name, cross=cross, offline=offline))
 
 
 def _with_query_side(document: Checkpoint, query: Checkpoint) -> Checkpoint:
@@ -250,6 +255,7 @@ def _read(
 
 def _base_of(folder: Path, offline: bool) -> Checkpoint:
     """The base model of the adapter in `folder`, with the adapter added to its weights."""
+    from gemel.checkpoint.adapter import AdaptedTensors, read_adapter
     from gemel.checkpoint.sources import find_model
 
     adapter = read_adapter(folder)
@@ -307,6 +313,8 @@ def _check_kind(folder: Path, cross: bool) -> None:
 
 def _plain(folder: Path, notes: list[str]) -> Steps:
     """A folder without modules.json: a model2vec table, or a network without a pooling."""
+    from gemel.checkpoint.modules import Steps
+
     config = read_object(folder / "config.json")
     if _is_model2vec(config):
         return Steps("static", folder, None, (), (), config.get("normalize") is True)

@@ -64,19 +64,19 @@ class Steps:
 
 
 @dataclass(frozen=True)
-class Routes:
+class SideSteps:
     """The steps of each side of a search; queries and documents have the same ones unless modules.json has a Router."""
 
     document: Steps
     query: Steps | None = None
 
 
-def read_routes(folder: Path) -> Routes:
+def read_side_steps(folder: Path) -> SideSteps:
     """The steps that modules.json lists, and those of queries where a Router is among them."""
     modules = _modules(folder)
     at = next((number for number, (kind, _) in enumerate(modules) if kind in _ROUTERS), None)
     if at is None:
-        return Routes(_steps(folder, modules))
+        return SideSteps(_steps(folder, modules))
     router = modules[at][1]
     paths = [router / name for name in ("router_config.json", "config.json")]
     path = next((path for path in paths if path.is_file()), paths[0])
@@ -91,7 +91,7 @@ def read_routes(folder: Path) -> Routes:
         route = [(_kind(folder, types.get(name)), inside(router, name)) for name in names]
         return _steps(folder, [*modules[:at], *route, *modules[at + 1 :]])
 
-    return Routes(steps("document"), steps("query"))
+    return SideSteps(steps("document"), steps("query"))
 
 
 def _route(path: Path, structure: Mapping[str, Any], names: Sequence[str]) -> list[str]:
