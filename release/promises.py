@@ -24,6 +24,15 @@ assert export(model, "m.onnx").agreement.difference < 1e-5
 from gemel.checkpoint.sources import hub_installed
 assert hub_installed()
 """,
+    "gguf": """
+import gguf
+from gemel.checkpoint.gguf import GgufFile
+writer = gguf.GGUFWriter("m.gguf", "bert")
+writer.write_header_to_file()
+writer.write_kv_data_to_file()
+writer.close()
+assert GgufFile(__import__("pathlib").Path("m.gguf")).get("general.architecture") == "bert"
+""",
     "parquet": """
 import pyarrow, pyarrow.parquet
 pyarrow.parquet.write_table(pyarrow.table({"text": texts}), "texts.parquet")

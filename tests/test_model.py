@@ -26,6 +26,9 @@ from gemel.options import EncodeOptions
 from gemel.vectors.similarity import scores
 from tiny import tiny_bert, tiny_checkpoint
 
+# The tests are about other things than prompts.
+pytestmark = pytest.mark.filterwarnings("ignore::gemel.PromptWarning")
+
 TEXTS = [
     "a man is playing a guitar",
     "someone plays an instrument",

@@ -62,6 +62,8 @@ def load(
     """
     checkpoint = _read(model, revision=revision, offline=offline, task=task)
     if pooling is not None:
+        if checkpoint.query_side is not None:
+            raise InputError(f"the pooling of {checkpoint.name}, a model of two sides, cannot be replaced")
         modes = (pooling,) if isinstance(pooling, str) else tuple(pooling)
         # A classification head was trained on the vectors of the checkpoint's own pooling.
         head = checkpoint.relation if modes == checkpoint.pooling.modes else None
@@ -75,7 +77,7 @@ def _read(
     from gemel.checkpoint.sources import find_model, given_name
 
     folder = find_model(model, revision=revision, offline=offline)
-    return read_checkpoint(folder, name=given_name(model, folder), task=task)
+    return read_checkpoint(folder, name=given_name(model, folder), task=task, offline=offline)
 
 
 class Model(FixedAttributes):
@@ -94,7 +96,9 @@ class Model(FixedAttributes):
         precision: Precision = "float32",
         engine: EngineName = "auto",
         device: str = "cpu",
+        engines: EnginePool | None = None,
     ) -> None:
+        """`engines`: those of another model with the same network and weights; None: its own."""
         if isinstance(checkpoint, str | Path):  # Model("name") is load("name")
             checkpoint = _read(checkpoint)
         for mode in checkpoint.pooling.modes:
@@ -102,10 +106,25 @@ class Model(FixedAttributes):
         self.checkpoint = checkpoint
         self.precision: Precision = EncodeOptions(precision=precision).precision or "float32"
         self._where = engine, device
-        self._engines = EnginePool(checkpoint, engine=engine, device=device)
+        self._engines = engines or EnginePool(checkpoint, engine=engine, device=device)
         self._lanes = Lanes()
         self._preparer = TextPreparer(checkpoint)
         self.width = self.engine.width
+        self._query: Model | None = None
+        if query := checkpoint.query_side:
+            same = (query.kind, query.config, query.adapter) == (
+                checkpoint.kind,
+                checkpoint.config,
+                checkpoint.adapter,
+            )
+            shared = same and query.weights.files == checkpoint.weights.files
+            self._query = Model(
+                query,
+                precision=precision,
+                engine=engine,
+                device=device,
+                engines=self._engines if shared else None,
+            )
 
     @property
     def name(self) -> str:
@@ -116,7 +135,7 @@ class Model(FixedAttributes):
     def dim(self) -> int:
         """Numbers in a vector, unless `dim` is given to encode."""
         dense = self.checkpoint.dense
-        full = int(dense[-1].weight.shape[0]) if dense else self.width * len(self.checkpoint.pooling.modes)
+        full = dense[-1].outputs if dense else self.width * len(self.checkpoint.pooling.modes)
         return min(full, self.checkpoint.truncate_dim or full)
 
     @property
@@ -159,13 +178,15 @@ class Model(FixedAttributes):
 
     @property
     def fingerprint(self) -> Fingerprint:
-        """What a vector depends on with the default options."""
-        return self.fingerprint_for(EncodeOptions())
+        """What a vector depends on with the default options; where there are two sides, that of a document."""
+        return self.fingerprint_for(EncodeOptions() if self._query is None else self.options_for("document"))
 
     def fingerprint_for(self, options: EncodeOptions) -> Fingerprint:
         """What a vector depends on with these options."""
         from gemel.checkpoint.fingerprint import Fingerprint
 
+        if (side := self._side(options)) is not self:
+            return replace(side.fingerprint_for(options), weights=self.weights_hash)
         return Fingerprint(
             weights=self.weights_hash,
             pooling=self.checkpoint.pooling.modes,
@@ -212,8 +233,11 @@ class Model(FixedAttributes):
     ) -> EncodeReport:
         """The vectors, and per text its tokens and those that counted; and how many texts are duplicates."""
         settings = EncodeOptions.of(options, keywords)
+        if (side := self._side(settings)) is not self:
+            return side.encode_report(texts, settings)
         started = perf_counter()
         checked = check_texts(texts)
+        self._preparer.warn_of_no_prompt(settings, checked)
         distinct, rows = distinct_rows(checked)
         vectors = np.empty((len(distinct), self._dim(settings)), dtype=np.float32)
         tokens, kept = np.zeros((2, len(distinct)), dtype=np.int64)
@@ -280,9 +304,13 @@ class Model(FixedAttributes):
     ) -> EncodeOptions:
         """The options with the checkpoint's prompt for one side of a search, unless they have a prompt."""
         settings = EncodeOptions.of(options, keywords)
+        name = self.checkpoint.prompt_name(side)
         if "prompt_name" in keywords or settings.prompt is not None or settings.prompt_name is not None:
-            return settings
-        return replace(settings, prompt_name=self.checkpoint.prompt_name(side))
+            # A prompt of the caller's own wins; the name then only says which modules encode.
+            named = self._query is not None and settings.prompt_name is None
+            return replace(settings, prompt_name=name) if named else settings
+        none = name is None and self.checkpoint.default_prompt_name is None
+        return replace(settings, prompt="" if none else None, prompt_name=name)
 
     def with_options(
         self, options: EncodeOptions | None = None, **keywords: Unpack[EncodeKeywords]
@@ -295,11 +323,15 @@ class Model(FixedAttributes):
 
         Duplicates are not removed, and there is no warning of texts that were cut; see `Windows.kept`.
         """
+        if (side := self._side(options)) is not self:
+            return side.prepare(texts, options)
         self._dim(options)
         return PreparedTexts(tuple(self._preparer.windows(check_texts(texts), options)), options)
 
     def run(self, prepared: PreparedTexts) -> Vectors:
         """(n, dim) float32: the same bits as `encode`."""
+        if (side := self._side(prepared.options)) is not self:
+            return side.run(prepared)
         silent = Progress(len(prepared.windows), "texts", shown=False)
         return self._vectors(list(prepared.windows), prepared.options, silent)
 
@@ -308,6 +340,8 @@ class Model(FixedAttributes):
     ) -> list[TokenEmbeddings]:
         """The token vectors of each text before pooling, special tokens included; long texts are cut as in encode."""
         settings = EncodeOptions.of(options, keywords)
+        if (side := self._side(settings)) is not self:
+            return side.tokens(texts, settings)
         if settings.on_long == "chunk":
             raise InputError(
                 "token vectors of a text in chunks are not defined. Use on_long='warn' or 'truncate'"
@@ -351,7 +385,7 @@ class Model(FixedAttributes):
         settings = EncodeOptions.of(options, keywords)
         if options is None:
             settings = self.options_for("document", **keywords)
-        return split_texts(self._preparer, check_texts(texts), settings, tokens)
+        return split_texts(self._side(settings)._preparer, check_texts(texts), settings, tokens)
 
     def prepare_passages(
         self, texts: Sequence[str], options: EncodeOptions, *, tokens: int | None = None
@@ -360,7 +394,7 @@ class Model(FixedAttributes):
         from gemel.encoder.passages import prepare_passages
 
         self._dim(options)
-        return prepare_passages(self._preparer, check_texts(texts), options, tokens)
+        return prepare_passages(self._side(options)._preparer, check_texts(texts), options, tokens)
 
     def relation(
         self,
@@ -421,6 +455,21 @@ class Model(FixedAttributes):
         vectors = finish_as(self.checkpoint, pooled, options)
         check_finite(vectors, self.checkpoint)
         return vectors
+
+    def _side(self, options: EncodeOptions) -> Model:
+        """What encodes texts with these options: the model itself, unless queries have modules of their own."""
+        if self._query is None:
+            return self
+        side = self.checkpoint.side_of(options.prompt_name)
+        if side is None:
+            name = options.prompt_name
+            neither = "" if name is None else f", and the prompt {name!r} names neither"
+            sides = (self.checkpoint.prompt_name("query"), self.checkpoint.prompt_name("document"))
+            raise InputError(
+                f"the model {self.name} encodes queries and documents with different modules{neither}. Use "
+                f"encode_query or encode_document, or prompt_name={' or '.join(map(repr, sides))}"
+            )
+        return self._query if side == "query" else self
 
     def _run(self, pieces: Sequence[TokenIds], options: EncodeOptions, keep: Keep) -> None:
         engine = self._engines[options.precision or self.precision]

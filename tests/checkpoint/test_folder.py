@@ -151,7 +151,7 @@ def test_an_unknown_pooling_is_refused(tmp_path, bad):
     assert "unknown pooling" in refusal(folder)
 
 
-@pytest.mark.parametrize("word", ["Identity", "Tanh", "ReLU", "GELU", "Sigmoid"])
+@pytest.mark.parametrize("word", ["Identity", "Tanh", "ReLU", "GELU", "Sigmoid", "SiLU", "LeakyReLU", "ELU"])
 def test_every_activation_of_a_dense_layer(tmp_path, word):
     folder = tiny_bert(tmp_path / "tiny", dense=4)
     change(folder / "2_Dense" / "config.json", activation_function=f"torch.nn.modules.activation.{word}")
@@ -176,6 +176,8 @@ def test_several_dense_layers_one_without_bias(tmp_path):
     ("config", "reason"),
     [
         ({"activation_function": "my_code.Swish"}, "unknown activation 'my_code.Swish'"),
+        ({"activation_function": "my_code.Tanh"}, "unknown activation 'my_code.Tanh'"),
+        ({"activation_function": "torch.nn.modules.activation.PReLU"}, "Known, of torch.nn: Identity, Tanh"),
         ({"use_residual": True}, "residual"),
         ({"module_input_name": "token_embeddings"}, "'token_embeddings' is not supported"),
     ],
@@ -197,8 +199,7 @@ def test_a_dense_layer_that_does_not_fit_is_refused(tmp_path):
 @pytest.mark.parametrize(
     "kind",
     [
-        "sentence_transformers.models.CNN",
-        "sentence_transformers.base.modules.router.Router",
+        "my_package.Router",
         "my_package.Transformer",
         "Transformer",
         "transformers_modules.remote.code.Pooling",
@@ -335,11 +336,6 @@ def test_a_plain_language_model_uses_last_token_pooling_and_reports_it(tmp_path,
         ({"config.json": "{}", "model.onnx": ""}, "model.onnx holds the model in the format ONNX"),
         ({"config.json": "{}", "onnx/model.onnx": ""}, "onnx/model.onnx holds the model in the format ONNX"),
         ({"config.json": "{}", "tf_model.h5": ""}, "in the format TensorFlow"),
-        (
-            {"adapter_config.json": '{"base_model_name_or_path": "org/base"}'},
-            "to be added to the model 'org/base'",
-        ),
-        ({"adapter_config.json": "{}", "config.json": "{}"}, "an adapter only"),
     ],
 )
 def test_a_folder_of_another_format_is_named_as_what_it_is(tmp_path, files, message):
@@ -347,8 +343,6 @@ def test_a_folder_of_another_format_is_named_as_what_it_is(tmp_path, files, mess
         path = tmp_path / "other" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content)
-    if "adapter_config.json" in files:
-        (tmp_path / "other" / "adapter_model.safetensors").write_bytes(b"")
     assert message in refusal(tmp_path / "other")
 
 
@@ -518,3 +512,49 @@ def test_an_unexpected_value_anywhere_is_read_or_refused_but_never_crashes(tmp_p
             continue
         assert result.dim == 4
         assert result.max_length is None or result.max_length > 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        *((kind, "it works on whole words") for kind in ("WordEmbeddings", "WordWeights", "BoW")),
+        *((kind, "it runs a second network") for kind in ("CNN", "LSTM")),
+        ("WeightedLayerPooling", "it mixes the hidden states of several layers"),
+        ("CLIPModel", "it encodes images"),
+    ],
+)
+def test_a_module_that_is_not_supported_is_named_with_the_reason(tmp_path, kind, reason):
+    folder = tiny_bert(tmp_path / "tiny")
+    for home in ("models", f"sentence_transformer.modules.{kind.lower()}"):
+        modules(folder, (f"sentence_transformers.{home}.{kind}", ""))
+        assert f"the module {kind!r} is not supported: {reason}" in refusal(folder)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.int8])
+def test_a_static_table_of_small_numbers(tmp_path, dtype):
+    table = np.arange(3 * len(tiny_vocabulary())).reshape(-1, 3).astype(dtype)
+    folder = static(tmp_path / "tiny", {"embeddings": table}, config={"model_type": "model2vec"})
+    np.testing.assert_array_equal(static_table(read_checkpoint(folder)), table.astype(np.float32))
+    # As model2vec saves it for sentence-transformers: the module is the folder itself.
+    modules(folder, ("sentence_transformers.models.StaticEmbedding", "."))
+    np.testing.assert_array_equal(static_table(read_checkpoint(folder)), table.astype(np.float32))
+
+
+def test_a_layer_norm_that_does_not_fit_is_refused(tmp_path):
+    folder = tiny_bert(tmp_path / "tiny")
+    modules(
+        folder,
+        ("sentence_transformers.models.Transformer", ""),
+        ("sentence_transformers.models.Pooling", "1_Pooling"),
+        ("sentence_transformers.models.LayerNorm", "2_LayerNorm"),
+    )
+    write(folder / "2_LayerNorm" / "config.json", {"dimension": 32})
+    tensors = {"norm.weight": np.ones(32, np.float32)}
+    save_file(tensors, folder / "2_LayerNorm" / "model.safetensors")
+    assert "needs the tensor 'norm.bias'" in refusal(folder)
+    tensors |= {"norm.bias": np.ones(31, np.float32)}
+    save_file(tensors, folder / "2_LayerNorm" / "model.safetensors")
+    assert "bias of shape (31,)" in refusal(folder)
+    tensors = {name: np.ones(16, np.float32) for name in tensors}
+    save_file(tensors, folder / "2_LayerNorm" / "model.safetensors")
+    assert "takes 16 numbers, but gets 32" in refusal(folder)

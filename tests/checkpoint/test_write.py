@@ -15,6 +15,9 @@ from gemel.errors import InputError, ModelError, WorkError
 from gemel.texts.whitening import Settings, save_postprocessed
 from tiny import tiny_bert, tiny_tokenizer
 
+# The tests are about other things than prompts.
+pytestmark = pytest.mark.filterwarnings("ignore::gemel.PromptWarning")
+
 TEXTS = ["a man is playing a guitar", "hello world", "", "how do i reset my password " * 20, "日本語 !"]
 MANY = [
     f"{a} {b} is {c}" for a in ("the", "my") for b in ("man", "cat", "dog") for c in ("running", "sleeping")

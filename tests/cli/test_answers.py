@@ -33,6 +33,7 @@ ANSWERS = {
     "models list": "",
     "models pull": "all-MiniLM-L6-v2",
     "models show": "./my-model",
+    "models check": "./my-model",
     "models remove": "spare",
     "models convert": "./my-model",
     "models wheel": "./my-model --license Apache-2.0 -o wheels",

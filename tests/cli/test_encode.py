@@ -25,6 +25,9 @@ from gemel.options import EncodeOptions
 from gemel.texts.folder_files import FORMATS
 from tiny import tiny_bert
 
+# The tests are about other things than prompts.
+pytestmark = pytest.mark.filterwarnings("ignore::gemel.PromptWarning")
+
 TEXTS = ["a man is playing a guitar", "", "the stock market fell", "a man is playing a guitar", "été 日本 😀"]
 
 

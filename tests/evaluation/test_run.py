@@ -24,6 +24,9 @@ from gemel.evaluation.task import TASKS, Bootstrap, load_task
 from gemel.options import EncodeOptions
 from tiny import tiny_bert
 
+# The tests are about other things than prompts.
+pytestmark = pytest.mark.filterwarnings("ignore::gemel.PromptWarning")
+
 
 class Noise:
     """Returns random vectors."""

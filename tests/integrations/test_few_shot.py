@@ -22,6 +22,9 @@ from sklearn.utils.validation import validate_data  # noqa: E402
 import gemel.sklearn  # noqa: E402
 from gemel.sklearn import FewShotClassifier, pairs_from_labels  # noqa: E402
 
+# The tests are about other things than prompts.
+pytestmark = pytest.mark.filterwarnings("ignore::gemel.PromptWarning")
+
 MUSIC = ["a man is playing guitar", "a woman is playing the flute", "the man is playing", "guitar and flute"]
 MONEY = ["the stock market fell", "the market rose today", "stock rose sharply", "refund not received"]
 HELP = ["how do i reset my password", "reset password", "my password", "how do i reset"]

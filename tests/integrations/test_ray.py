@@ -35,6 +35,9 @@ from gemel.vectors.pairs import PairFolder
 from gemel.vectors.scan.compare import ScanResult
 from tiny import tiny_bert
 
+# The tests are about other things than prompts.
+pytestmark = pytest.mark.filterwarnings("ignore::gemel.PromptWarning")
+
 WORDS = (
     "the",
     "a",

@@ -23,6 +23,9 @@ from sklearn.utils.validation import check_is_fitted, validate_data  # noqa: E40
 
 from gemel.sklearn import SentenceVectors, shared_model  # noqa: E402
 
+# The tests are about other things than prompts.
+pytestmark = pytest.mark.filterwarnings("ignore::gemel.PromptWarning")
+
 TEXTS = [
     "a man is playing guitar",
     "a woman is playing the flute",

@@ -22,7 +22,14 @@ HOMES = {
     "llama_index": ["integrations/llama_index.py"],
     "haystack": ["integrations/haystack.py"],
     "numpy": [""],
-    "tokenizers": ["export/", "checkpoint/tokenizer.py", "encoder/cross.py", "encoder/tokenizer.py"],
+    "gguf": ["checkpoint/gguf.py"],
+    "tokenizers": [
+        "export/",
+        "checkpoint/gguf.py",
+        "checkpoint/tokenizer.py",
+        "encoder/cross.py",
+        "encoder/tokenizer.py",
+    ],
     "safetensors": [
         "checkpoint/convert.py",
         "checkpoint/cross.py",

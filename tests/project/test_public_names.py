@@ -47,6 +47,7 @@ PUBLIC = [
     "ModelError",
     "Pairs",
     "PrecisionThreshold",
+    "PromptWarning",
     "Ranking",
     "Relations",
     "RepairResult",

@@ -25,6 +25,9 @@ from gemel.serve.telemetry import Counters, Histogram, Rate
 from serve_fake import FakeModel, vector_of
 from tiny import tiny_bert
 
+# The tests are about other things than prompts.
+pytestmark = pytest.mark.filterwarnings("ignore::gemel.PromptWarning")
+
 
 @asynccontextmanager
 async def batching(model, *, threads=1, cache_bytes=10**6, **limits):

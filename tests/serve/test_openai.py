@@ -15,6 +15,9 @@ from gemel.serve.options import Limits
 from serve_case import app_of, live, make_services
 from tiny import tiny_bert
 
+# The tests are about other things than prompts.
+pytestmark = pytest.mark.filterwarnings("ignore::gemel.PromptWarning")
+
 TEXTS = ["the cat is sleeping", "a dog is running in the street", "the stock market fell sharply"]
 
 

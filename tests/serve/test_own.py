@@ -14,6 +14,9 @@ from serve_case import app_of, live, make_services
 from serve_models import light_cross, related_model
 from tiny import TEXT, tiny_bert
 
+# The tests are about other things than prompts.
+pytestmark = pytest.mark.filterwarnings("ignore::gemel.PromptWarning")
+
 WORDS = TEXT.split()
 TEXTS = ["the cat is sleeping", "a dog is running in the street", "the stock market fell sharply"]
 MANY = [" ".join(np.random.default_rng(seed).choice(WORDS, 6)) for seed in range(60)]

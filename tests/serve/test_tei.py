@@ -18,6 +18,9 @@ from serve_case import app_of, live, make_services
 from serve_models import light_cross, related_model
 from tiny import tiny_bert
 
+# The tests are about other things than prompts.
+pytestmark = pytest.mark.filterwarnings("ignore::gemel.PromptWarning")
+
 TEXTS = ["the cat is sleeping", "a dog is running in the street", "the stock market fell sharply"]
 LONG = "the dog is running and " * 30 + "the cat is sleeping on the sofa"
 

@@ -12,6 +12,9 @@ from gemel.training.network import _checkpoint_activations
 from gemel.training.options import TrainOptions
 from tiny import POOLINGS, tiny_bert, tiny_checkpoint
 
+# The tests are about other things than prompts.
+pytestmark = pytest.mark.filterwarnings("ignore::gemel.PromptWarning")
+
 torch = pytest.importorskip("torch", reason="training needs torch")
 
 TEXTS = [

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from gemel.checkpoint.architecture import architecture_of, key_set, model_types
 from gemel.checkpoint.files import read_object, read_object_if_there
-from gemel.checkpoint.folder import Checkpoint, first_class, read_checkpoint, read_steps
+from gemel.checkpoint.folder import Checkpoint, first_class, read_checkpoint
+from gemel.checkpoint.modules import read_side_steps
 from gemel.checkpoint.pair_prompt import (
     FORMATS,
     AnswerTokens,
@@ -119,7 +120,7 @@ def _chat_prompt(encoder: Checkpoint) -> PairPrompt:
 def _answer_tokens(encoder: Checkpoint, known: RerankerFormat | None) -> AnswerTokens | None:
     """Of a language model: as its module LogitScore says, or the words of its known format."""
     has_modules = (encoder.folder / "modules.json").is_file()
-    module = read_steps(encoder.folder).logit_score if has_modules else None
+    module = read_side_steps(encoder.folder).document.logit_score if has_modules else None
     if not first_class(encoder.config).endswith("ForCausalLM"):
         if module is not None:
             raise ModelError(

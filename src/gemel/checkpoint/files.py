@@ -334,6 +334,11 @@ def has_safetensors(folder: Path) -> bool:
     return any((folder / name).is_file() for name in ("model.safetensors", "model.safetensors.index.json"))
 
 
+def is_adapter(folder: Path) -> bool:
+    """True if `folder` has an adapter and no weights of its own."""
+    return (folder / "adapter_config.json").is_file() and not has_safetensors(folder)
+
+
 def pickles(folder: Path) -> list[Path]:
     """Files of `folder` that look like weights in Python's pickle format."""
     paths = (path for pattern in PICKLES for path in folder.glob(pattern) if path.is_file())
@@ -358,13 +363,6 @@ def module_weights(model: Path, folder: Path) -> Tensors:
 
 def other_format(folder: Path) -> str | None:
     """What a folder without safetensors holds instead, and what to do about it; None if nobody knows."""
-    if (folder / "adapter_config.json").is_file():
-        named = read_object(folder / "adapter_config.json").get("base_model_name_or_path")
-        base = f"the model {named!r}" if isinstance(named, str) and named else "a model it does not name"
-        return (
-            f"it is an adapter only (LoRA and the like), to be added to {base}. Merge the two with peft "
-            "(merge_and_unload) and save the result"
-        )
     for kind, patterns in _OTHER_FORMATS.items():
         found = sorted(path for pattern in patterns for path in folder.glob(pattern) if path.is_file())
         if found:

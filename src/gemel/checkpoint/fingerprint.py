@@ -98,5 +98,7 @@ def _unusual(checkpoint: Checkpoint) -> dict[str, Any]:
         "tokenizer": dict(changed),
         "truncation_side": None if side == "right" else side,
         "truncate_dim": checkpoint.truncate_dim,
+        "query_side": checkpoint.query_side and weights_hash(checkpoint.query_side),
+        "adapter": checkpoint.adapter and dict(checkpoint.adapter.settings),
     }
     return {name: value for name, value in settings.items() if value}

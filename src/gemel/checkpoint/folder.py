@@ -1,15 +1,16 @@
 """A model folder to a `Checkpoint`: what to run, as plain data. No code of a checkpoint is ever run.
 
-Three layouts are read: sentence-transformers (modules.json), a plain Hugging Face encoder (config.json, pooled by the
-mean), and a table of token vectors (StaticEmbedding or model2vec).
+Four layouts are read: sentence-transformers (modules.json), a plain Hugging Face encoder (config.json, pooled by the
+mean), a table of token vectors (StaticEmbedding or model2vec), and an adapter (LoRA) on one of these.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import prod
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,25 +18,19 @@ from numpy.typing import NDArray
 from gemel.checkpoint.architecture import least, max_positions, positive_or_none
 from gemel.checkpoint.files import (
     Tensors,
-    inside,
+    is_adapter,
     module_weights,
     other_format,
-    read_json,
     read_object,
     read_object_if_there,
 )
-from gemel.checkpoint.head import (
-    FLOW,
-    ClassificationHead,
-    Dense,
-    PoolingConfig,
-    read_classification_head,
-    read_dense,
-    read_flow,
-    read_pooling,
-)
+from gemel.checkpoint.head import ClassificationHead, Dense, PoolingConfig, read_classification_head
 from gemel.checkpoint.settings import Side, TransformerSettings, read_transformer_settings, refuse_unknown
 from gemel.errors import GemelError, ModelError
+
+if TYPE_CHECKING:
+    from gemel.checkpoint.adapter import Adapter
+    from gemel.checkpoint.modules import Steps
 
 __all__ = ["Checkpoint", "Dense", "PoolingConfig", "is_model_folder", "read_checkpoint"]
 
@@ -46,9 +41,6 @@ _SETTINGS_KEYS = frozenset(
 
 _SETTINGS_HARMLESS = frozenset({"__version__", "requirements", "activation_fn", "dtype", "torch_dtype"})
 """config_sentence_transformers.json: versions, and `activation_fn`, which `checkpoint/cross.py` reads."""
-
-_NORMALIZE_KEYS = frozenset({"module_input_name", "module_output_name"})
-"""config.json of a Normalize."""
 
 _SIDES = {"query": ("query",), "document": ("document", "passage", "corpus")}
 """What checkpoints call the prompts of queries and documents."""
@@ -99,6 +91,10 @@ class Checkpoint:
     """The end at which a long text loses tokens; None: as tokenizer.json says, else the right one."""
     tokenizer_settings: Mapping[str, Any] = field(default_factory=dict)
     """tokenizer_config.json of a transformer, with `tokenizer_args` over it; `load_tokenizer` follows it."""
+    adapter: Adapter | None = None
+    """The adapter that `weights` adds to those of the base model."""
+    query_side: Checkpoint | None = None
+    """What encodes queries, where they have modules of their own (a Router); this checkpoint is that of documents."""
 
     def prompt_name(self, side: Literal["query", "document"]) -> str | None:
         """The name of the checkpoint's prompt for queries or documents; None: it has none."""
@@ -110,6 +106,12 @@ class Checkpoint:
             )
         return next((name for name in _SIDES[side] if name in self.prompts), None)
 
+    def side_of(self, prompt_name: str | None) -> Literal["query", "document"] | None:
+        """The side of a search that a prompt is for; None: neither."""
+        if prompt_name in _SIDES["query"]:
+            return "query"
+        return "document" if prompt_name in _SIDES["document"] else None
+
     @property
     def width(self) -> int | None:
         """Numbers per token; None if the config does not say."""
@@ -117,6 +119,14 @@ class Checkpoint:
             return self.weights.shape(next(name for name in _STATIC_TABLES if name in self.weights))[1]
         values = (self.config.get(key) for key in ("hidden_size", "dim", "d_model"))
         return next((value for value in values if isinstance(value, int)), None)
+
+    @property
+    def parameters(self) -> int:
+        """Numbers of all weights, heads that are not run included."""
+        dense = sum(
+            layer.weight.size + (0 if layer.bias is None else layer.bias.size) for layer in self.dense
+        )
+        return sum(prod(self.weights.shape(name)) for name in self.weights) + dense
 
     @property
     def network_folder(self) -> Path:
@@ -128,7 +138,7 @@ class Checkpoint:
     def dim(self) -> int | None:
         """Numbers per text; None if the config does not say."""
         if self.dense:
-            full = int(self.dense[-1].weight.shape[0])
+            full = self.dense[-1].outputs
         elif self.width is not None:
             full = self.width * len(self.pooling.modes)
         else:
@@ -138,7 +148,8 @@ class Checkpoint:
 
 def is_model_folder(folder: Path) -> bool:
     """True if `folder` looks like a checkpoint of any layout."""
-    return any((folder / name).is_file() for name in ("modules.json", "config.json"))
+    names = ("modules.json", "config.json", "adapter_config.json")
+    return any((folder / name).is_file() for name in names)
 
 
 def is_cross_encoder(folder: Path) -> bool:
@@ -163,14 +174,23 @@ def first_class(config: Mapping[str, Any]) -> str:
 
 
 def read_checkpoint(
-    folder: Path, *, name: str | None = None, cross: bool = False, task: str | None = None
+    folder: Path,
+    *,
+    name: str | None = None,
+    cross: bool = False,
+    task: str | None = None,
+    offline: bool = False,
 ) -> Checkpoint:
     """The checkpoint in `folder`; `name` is what messages call it (default: the folder's own).
 
     `cross`: the encoder inside a cross-encoder, without its head (`checkpoint/cross.py` reads that). `task`: of those
-    that the checkpoint has an adapter for.
+    that the checkpoint has an adapter for. `offline`: the base model of an adapter is not downloaded.
     """
     folder = Path(folder)
+    if folder.suffix == ".gguf" and not cross:
+        from gemel.checkpoint.gguf import read_gguf
+
+        return read_gguf(folder, name=name)
     if not folder.is_dir():
         raise ModelError(f"no model folder {folder}. Give an existing folder or the name of a model")
     if not is_model_folder(folder):
@@ -178,30 +198,69 @@ def read_checkpoint(
         reason = "it has neither modules.json nor config.json" if other is None else other
         raise ModelError(f"{folder} is not a model that gemel reads: {reason}")
     _check_kind(folder, cross)
-    notes: list[str] = []
-    if (folder / "modules.json").is_file():
-        steps = read_steps(folder)
-    elif cross:
-        steps = Steps("transformer", folder, None, (), (), False)
-    else:
-        steps = _plain(folder, notes)
-    if steps.logit_score is not None and not cross:
+    if is_adapter(folder) and not (folder / "modules.json").is_file():
+        return _adapted(folder, name, offline)
+    from gemel.checkpoint.modules import Steps, read_side_steps
+
+    request = _Request(cross, task, offline)
+    if not (folder / "modules.json").is_file():
+        notes: list[str] = []
+        plain = Steps("transformer", folder, None, (), (), False) if cross else _plain(folder, notes)
+        return _read(folder, plain, name, request, notes)
+    sides = read_side_steps(folder)
+    if sides.document.logit_score is not None and not cross:
         raise ModelError(
             f"{folder} scores pairs by the answers of a language model, but its config_sentence_transformers.json "
             "does not call it a CrossEncoder. Add that 'model_type', and load it with gemel.load_cross(...)"
         )
-    own = _own_settings(steps, cross)
+    document = _read(folder, sides.document, name, request)
+    if sides.query is None:
+        return document
+    return _with_query_side(document, _read(folder, sides.query, name, request))
+
+
+def _with_query_side(document: Checkpoint, query: Checkpoint) -> Checkpoint:
+    """The two sides as one checkpoint; a prompt names the side, so that each has one, if only an empty one."""
+    if document.dim != query.dim:
+        raise ModelError(
+            f"{document.folder}: vectors of queries have {query.dim} numbers and those of documents {document.dim}: "
+            "they cannot be compared"
+        )
+    prompts = dict(document.prompts)
+    prompts |= {side: "" for side in _SIDES if not any(name in prompts for name in _SIDES[side])}
+    query = replace(query, prompts=prompts, relation=None)
+    parts = tuple(dict.fromkeys((*document.parts, *query.parts)))
+    note = "queries and documents have modules of their own: use encode_query and encode_document"
+    changes: dict[str, Any] = {"prompts": prompts, "relation": None, "parts": parts}
+    return replace(document, **changes, query_side=query, notes=(*document.notes, note))
+
+
+class _Request(NamedTuple):
+    """What `read_checkpoint` was called with."""
+
+    cross: bool
+    task: str | None
+    offline: bool
+
+
+def _read(
+    folder: Path, steps: Steps, name: str | None, request: _Request, notes: Sequence[str] = ()
+) -> Checkpoint:
+    """The checkpoint of these steps, which are in `folder`."""
+    cross, task, offline = request
+    base = _base_of(steps.folder, offline) if is_adapter(steps.folder) else None
+    own = _own_settings(steps, cross, base)
     if cross and own.truncation_side == "left":
         raise ModelError(f"{folder}: 'truncation_side' is left, which is not supported for pairs of texts")
     config = own.config if task is None else _with_task(own.config, task, folder)
     settings = _read_settings(folder)
-    weights = module_weights(folder, steps.folder)
+    weights = module_weights(folder, steps.folder) if base is None else base.weights
     if steps.kind == "static":
         _check_static(steps.folder, weights)
     elif not isinstance(config.get("model_type"), str):
         raise ModelError(f"no config.json with a 'model_type' in {steps.folder}: which architecture is it?")
     if steps.kind == "transformer" and steps.pooling is None and not cross:
-        notes.append("no pooling is configured: token vectors are averaged (mean)")
+        notes = (*notes, "no pooling is configured: token vectors are averaged (mean)")
     model2vec = _is_model2vec(config) and not (folder / "modules.json").is_file()
     checkpoint = Checkpoint(
         folder=folder,
@@ -209,7 +268,7 @@ def read_checkpoint(
         kind=steps.kind,
         config=config,
         weights=weights,
-        tokenizer_file=_tokenizer_file(folder, steps.folder),
+        tokenizer_file=_tokenizer_file(folder, steps.folder, base),
         lowercase=own.lowercase,
         max_length=_max_length(steps, own) if not model2vec else _MODEL2VEC_LENGTH,
         pooling=steps.pooling or PoolingConfig(),
@@ -220,10 +279,15 @@ def read_checkpoint(
         similarity=_similarity(settings.get("similarity_fn_name")),
         notes=tuple(notes),
         skip_unknown=model2vec,
-        parts=(*weights.files, *(path / "model.safetensors" for path in steps.dense_folders)),
+        parts=(
+            *weights.files,
+            *([] if base is None or base.adapter is None else [base.adapter.path]),
+            *(path / "model.safetensors" for path in steps.dense_folders),
+        ),
         truncate_dim=settings.get("truncate_dim"),
         truncation_side=own.truncation_side,
         tokenizer_settings=own.tokenizer,
+        adapter=None if base is None else base.adapter,
     )
     check_layers(checkpoint, checkpoint.dense)
     return checkpoint if cross else _with_relation(checkpoint)
@@ -239,6 +303,40 @@ def _task_prompt(config: Mapping[str, Any], settings: Mapping[str, Any]) -> str 
     """The prompt that is called like the task of the adapter: the two were trained together."""
     task = config.get("default_task")
     return task if isinstance(task, str) and task in (settings.get("prompts") or {}) else None
+
+
+def _base_of(folder: Path, offline: bool) -> Checkpoint:
+    """The base model of the adapter in `folder`, with the adapter added to its weights."""
+    from gemel.checkpoint.adapter import AdaptedTensors, read_adapter
+    from gemel.checkpoint.sources import find_model
+
+    adapter = read_adapter(folder)
+    try:
+        revision = None if Path(adapter.base).is_dir() else adapter.revision
+        found = find_model(adapter.base, revision=revision, offline=offline)
+        if any(is_adapter(path.parent) for path in found.rglob("adapter_config.json")):
+            raise ModelError(f"{found} is an adapter itself. Merge it into its own base model first")
+        base = read_checkpoint(found, offline=offline)
+    except ModelError as error:
+        raise ModelError(
+            f"{folder} is an adapter to the model {adapter.base!r}, which cannot be read: {error}. "
+            "'base_model_name_or_path' in adapter_config.json may also be a folder"
+        ) from error
+    if base.kind != "transformer":
+        raise ModelError(f"{folder} is an adapter, but its base model {adapter.base!r} is a table of vectors")
+    parts = (*base.weights.files, adapter.path, *base.parts[len(base.weights.files) :])
+    return replace(base, weights=AdaptedTensors(base.weights, adapter), parts=parts, adapter=adapter)
+
+
+def _adapted(folder: Path, name: str | None, offline: bool) -> Checkpoint:
+    """An adapter without modules.json: everything but the weights and perhaps the tokenizer is that of its base."""
+    base = _base_of(folder, offline)
+    changes: dict[str, Any] = {"folder": folder, "name": name or _name_of(folder), "relation": None}
+    if (folder / "tokenizer.json").is_file():
+        settings = read_object_if_there(folder / "tokenizer_config.json")
+        changes |= {"tokenizer_file": folder / "tokenizer.json"}
+        changes |= {"tokenizer_settings": settings} if settings else {}
+    return replace(base, **changes)
 
 
 def _with_relation(checkpoint: Checkpoint) -> Checkpoint:
@@ -270,6 +368,8 @@ def _check_kind(folder: Path, cross: bool) -> None:
 
 def _plain(folder: Path, notes: list[str]) -> Steps:
     """A folder without modules.json: a model2vec table, or a network without a pooling."""
+    from gemel.checkpoint.modules import Steps
+
     config = read_object(folder / "config.json")
     if _is_model2vec(config):
         return Steps("static", folder, None, (), (), config.get("normalize") is True)
@@ -311,10 +411,11 @@ def _read_settings(folder: Path) -> Mapping[str, Any]:
     return settings
 
 
-def _own_settings(steps: Steps, cross: bool) -> TransformerSettings:
+def _own_settings(steps: Steps, cross: bool, base: Checkpoint | None) -> TransformerSettings:
     """The settings of the first module; a table of token vectors has none but its tokenizer."""
     if steps.kind == "transformer":
-        return read_transformer_settings(steps.folder, cross=cross)
+        config = None if base is None else base.config
+        return read_transformer_settings(steps.folder, cross=cross, config=config)
     return TransformerSettings(read_object_if_there(steps.folder / "config.json"), {}, False, None, None)
 
 
@@ -325,10 +426,12 @@ def _max_length(steps: Steps, own: TransformerSettings) -> int | None:
     return least(own.max_length, max_positions(own.config))
 
 
-def _tokenizer_file(model: Path, folder: Path) -> Path:
+def _tokenizer_file(model: Path, folder: Path, base: Checkpoint | None) -> Path:
     for path in (folder / "tokenizer.json", folder / "vocab.txt", model / "tokenizer.json"):
         if path.is_file():
             return path
+    if base is not None:
+        return base.tokenizer_file
     pieces = sentencepiece_file(folder) or sentencepiece_file(model)
     needs = "gemel[train]" if pieces is None else f"gemel[train] and sentencepiece, for {pieces.name}"
     raise ModelError(
@@ -374,105 +477,12 @@ def check_layers(
     width = checkpoint.width
     numbers = None if width is None else width * len(checkpoint.pooling.modes)
     for position, layer in enumerate(layers, start=1):
-        outputs, inputs = layer.weight.shape
-        if numbers is not None and inputs != numbers:
+        if numbers is not None and layer.inputs != numbers:
             raise error(
-                f"{checkpoint.folder}: dense layer {position} takes {inputs} numbers, but gets {numbers}"
+                f"{checkpoint.folder}: dense layer {position} takes {layer.inputs} numbers, but gets {numbers}"
             )
-        numbers = outputs
+        numbers = layer.outputs
     return numbers
-
-
-# The older names are classes of early releases, with the same files.
-_TRANSFORMERS = {"Transformer", "BERT", "RoBERTa", "DistilBERT", "ALBERT", "CamemBERT", "XLMRoBERTa"}
-
-_KNOWN = ("Transformer", "StaticEmbedding", "Pooling", "Dense", "Normalize", "Dropout", "LogitScore")
-
-
-@dataclass(frozen=True)
-class Steps:
-    """The first module, and what comes after it."""
-
-    kind: Literal["transformer", "static"]
-    folder: Path
-    pooling: PoolingConfig | None
-    dense: tuple[Dense, ...]
-    dense_folders: tuple[Path, ...]
-    normalize: bool
-    logit_score: Path | None = None
-    """The folder of the module that scores the answers of a language model (cross-encoders only)."""
-
-
-def read_steps(folder: Path) -> Steps:
-    """modules.json, in its order: Transformer, Pooling, then any Dense or Flow, then Normalize."""
-    first: tuple[Literal["transformer", "static"], Path] | None = None
-    pooling: PoolingConfig | None = None
-    dense: list[tuple[str, Path]] = []
-    normalize, logit_score = False, None
-    for kind, path in _modules(folder):
-        misplaced = normalize or (first is None) != (kind in {*_TRANSFORMERS, "StaticEmbedding"})
-        if kind == "Dropout" or (kind == "Normalize" and normalize):
-            continue  # no effect on a trained model
-        late = pooling is not None or dense or (first is not None and first[0] == "static")
-        if misplaced or (kind == "Pooling" and late):
-            raise ModelError(
-                f"{folder}: module {kind!r} has an unsupported position in modules.json. "
-                "The supported order: Transformer or StaticEmbedding, Pooling, any Dense or Flow, Normalize"
-            )
-        if first is None:
-            first = ("static" if kind == "StaticEmbedding" else "transformer", path)
-        elif kind == "Pooling":
-            pooling = read_pooling(path)
-        elif kind in ("Dense", "Flow"):
-            dense.append((kind, path))
-        elif kind == "LogitScore":
-            logit_score = path
-        else:
-            _check_normalize(path)
-            normalize = True
-    if first is None:
-        raise ModelError(f"{folder / 'modules.json'} lists no module")
-    layers = tuple(read_flow(folder, p) if kind == "Flow" else read_dense(folder, p) for kind, p in dense)
-    folders = tuple(path for _, path in dense)
-    return Steps(first[0], first[1], pooling, layers, folders, normalize, logit_score)
-
-
-def _modules(folder: Path) -> list[tuple[str, Path]]:
-    """(last word of the type, folder) of each module; old and new class paths end in the same word."""
-    listed = read_json(folder / "modules.json")
-    modules: list[tuple[str, Path]] = []
-    for entry in listed if isinstance(listed, list) else [None]:
-        kind, path = (entry.get("type"), entry.get("path", "")) if isinstance(entry, dict) else (None, None)
-        if not isinstance(kind, str) or not isinstance(path, str):
-            raise ModelError(
-                f"{folder / 'modules.json'} must be a list of modules, each with a type and a path"
-            )
-        package, _, rest = kind.partition(".")
-        word = rest.rpartition(".")[2]
-        # A class of another package may have a known name and run any code.
-        theirs = package == "sentence_transformers" and (word in _TRANSFORMERS or word in _KNOWN)
-        if not theirs and kind != FLOW and not _is_task_transformer(kind, inside(folder, path)):
-            known = ", ".join(_KNOWN)
-            raise ModelError(
-                f"{folder}: unknown module {kind!r}. Known, of sentence_transformers: {known}; and {FLOW}"
-            )
-        modules.append((word, inside(folder, path)))
-    return modules
-
-
-def _is_task_transformer(kind: str, folder: Path) -> bool:
-    """True for the module of Jina Embeddings v3, which hands the task to the network and else is a Transformer."""
-    code = read_object_if_there(folder / "config.json").get("auto_map")
-    model = code.get("AutoModel") if isinstance(code, dict) else None
-    return kind == "custom_st.Transformer" and str(model).endswith("modeling_lora.XLMRobertaLoRA")
-
-
-def _check_normalize(folder: Path) -> None:
-    config = read_object_if_there(folder / "config.json")
-    refuse_unknown(folder / "config.json", config, _NORMALIZE_KEYS)
-    for key, value in config.items():
-        if key in ("module_input_name", "module_output_name") and value not in (None, "sentence_embedding"):
-            raise ModelError(f"{folder}: normalizing {value!r} is not supported, only the pooled vector")
 
 
 def static_table(checkpoint: Checkpoint) -> NDArray[np.float32]:

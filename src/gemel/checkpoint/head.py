@@ -1,5 +1,5 @@
-"""What follows the network in a checkpoint, as plain data, read and written: pooling, dense layers, flows, and the
-classification head. `encoder/head.py` runs them.
+"""What follows the network in a checkpoint, as plain data, read and written: pooling, dense layers, layer norms, flows,
+and the classification head. `encoder/head.py` runs them.
 
 The classification head is in the folder `relation` of the model. modules.json does not list it, so other programs read
 the model as if it were not there.
@@ -46,7 +46,33 @@ _NAMES = {
 _POOLING_KEYS = key_set("embedding_dimension word_embedding_dimension pooling_mode include_prompt", *_FLAGS)
 """config.json of a Pooling."""
 
-_ACTIVATIONS = {"Identity": "identity", "Tanh": "tanh", "ReLU": "relu", "GELU": "gelu", "Sigmoid": "sigmoid"}
+_LAYER_NORM_KEYS = frozenset({"dimension"})
+"""config.json of a LayerNorm."""
+
+_LAYER_NORM_EPSILON = 1e-5  # torch's default; config.json cannot give another
+
+_ACTIVATION_CLASSES = (
+    *(
+        "Identity",
+        "Tanh",
+        "ReLU",
+        "GELU",
+        "Sigmoid",
+        "SiLU",
+        "ELU",
+        "SELU",
+        "CELU",
+        "LeakyReLU",
+        "ReLU6",
+        "Mish",
+    ),
+    *("Softplus", "Softsign", "LogSigmoid", "Hardtanh", "Hardsigmoid", "Hardswish"),
+    *("Softshrink", "Hardshrink", "Tanhshrink"),
+)
+"""Classes of torch.nn, with their default arguments: config.json gives no others."""
+
+ACTIVATIONS = {word.lower(): word for word in _ACTIVATION_CLASSES}
+"""Activations of a dense layer: the name of each, and its class in torch.nn."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +93,25 @@ class Dense:
     """(out, in)"""
     bias: NDArray[np.float32] | None
     activation: str
-    """identity, tanh, relu, gelu or sigmoid"""
+    """A name of `ACTIVATIONS`."""
+
+    @property
+    def inputs(self) -> int:
+        """Numbers of a vector before the layer."""
+        return int(self.weight.shape[-1])
+
+    @property
+    def outputs(self) -> int:
+        """Numbers of a vector after the layer."""
+        return int(self.weight.shape[0])
+
+
+@dataclass(frozen=True, eq=False)
+class LayerNorm(Dense):
+    """x -> normalized x * weight + bias on the pooled vector; `weight` and `bias` have the shape (d,)."""
+
+    activation: str = "layernorm"
+    epsilon: float = _LAYER_NORM_EPSILON
 
 
 def read_pooling(folder: Path) -> PoolingConfig:
@@ -97,7 +141,7 @@ def pooling_config(pooling: PoolingConfig, width: int) -> dict[str, Any]:
 
 def dense_config(dense: Dense) -> dict[str, Any]:
     """What `read_dense` and sentence-transformers read."""
-    word = next(word for word, name in _ACTIVATIONS.items() if name == dense.activation)
+    word = ACTIVATIONS[dense.activation]
     home = "linear" if word == "Identity" else "activation"
     return {
         "in_features": dense.weight.shape[1],
@@ -125,11 +169,13 @@ def read_dense(model: Path, folder: Path) -> Dense:
 
 
 def _activation(folder: Path, config: Mapping[str, Any]) -> str:
-    named = config.get("activation_function", "Tanh")  # sentence-transformers' default
-    word = str(named).rpartition(".")[2]
-    if word not in _ACTIVATIONS:
-        raise ModelError(f"{folder}: unknown activation {named!r}. Known: {', '.join(_ACTIVATIONS)}")
-    return _ACTIVATIONS[word]
+    named = config.get("activation_function", "torch.nn.Tanh")  # sentence-transformers' default
+    package, _, word = str(named).rpartition(".")
+    # A class of another package may have a known name and be any function.
+    if word not in _ACTIVATION_CLASSES or package.partition(".")[0] not in ("torch", ""):
+        known = ", ".join(_ACTIVATION_CLASSES)
+        raise ModelError(f"{folder}: unknown activation {named!r}. Known, of torch.nn: {known}")
+    return word.lower()
 
 
 def _check_plain_dense(folder: Path, config: Mapping[str, Any]) -> None:
@@ -140,6 +186,23 @@ def _check_plain_dense(folder: Path, config: Mapping[str, Any]) -> None:
             raise ModelError(
                 f"{folder}: a dense layer on {config[key]!r} is not supported, only on the pooled vector"
             )
+
+
+def read_layer_norm(model: Path, folder: Path) -> LayerNorm:
+    """The layer norm in `folder`, a sub-folder of `model`."""
+    refuse_unknown(folder / "config.json", read_object(folder / "config.json"), _LAYER_NORM_KEYS)
+    weights = module_weights(model, folder)
+    missing = [name for name in ("norm.weight", "norm.bias") if name not in weights]
+    if missing:
+        raise ModelError(
+            f"{folder}: a layer norm needs the tensor {missing[0]!r}, found {', '.join(weights)}"
+        )
+    weight, bias = weights["norm.weight"], weights["norm.bias"]
+    if weight.ndim != 1 or bias.shape != weight.shape:
+        raise ModelError(
+            f"{folder}: a layer norm of a weight of shape {weight.shape} and a bias of shape {bias.shape}"
+        )
+    return LayerNorm(weight, bias)
 
 
 FLOW = "gemel.checkpoint.head.Flow"

@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import IO
 
 from gemel.checkpoint.cache import is_name
+from gemel.checkpoint.card import read_license
 from gemel.checkpoint.fingerprint import weights_hash
 from gemel.checkpoint.folder import Checkpoint, is_cross_encoder, read_checkpoint
 from gemel.checkpoint.sources import GROUP, INSIDE
@@ -155,10 +156,8 @@ def _license_texts(folder: Path, given: Sequence[Path]) -> dict[str, Path]:
 
 def _no_license(folder: Path) -> str:
     """The error of a model without a license; its model card is only a hint."""
-    card = folder / "README.md"
-    text = card.read_text(encoding="utf-8", errors="replace")[:10_000] if card.is_file() else ""
-    named = re.search(r"^license:\s*(\S+)\s*$", text, flags=re.MULTILINE)
-    hint = f" Its model card says {named[1]!r}." if named else ""
+    named = read_license(folder)
+    hint = f" Its model card says {named.name!r}." if named else ""
     return (
         f"{folder} has no license text, and whoever installs the wheel must know the terms.{hint} "
         "Name the license (--license Apache-2.0) or give its text (--license-file FILE)"

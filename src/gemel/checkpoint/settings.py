@@ -55,8 +55,13 @@ class TransformerSettings:
     """The end at which a long text loses tokens; None: as tokenizer.json says, or right."""
 
 
-def read_transformer_settings(folder: Path, *, cross: bool) -> TransformerSettings:
-    """The settings of the transformer in `folder`; `cross`: of a cross-encoder's."""
+def read_transformer_settings(
+    folder: Path, *, cross: bool, config: Mapping[str, Any] | None = None
+) -> TransformerSettings:
+    """The settings of the transformer in `folder`; `cross`: of a cross-encoder's.
+
+    `config`: the config.json of the base model, where the folder has an adapter and none of its own.
+    """
     path, content = _own_settings(folder)
     refuse_unknown(path, content, _TRANSFORMER, _TRANSFORMER_HARMLESS)
     _check_task(folder, content, cross)
@@ -64,7 +69,7 @@ def read_transformer_settings(folder: Path, *, cross: bool) -> TransformerSettin
     _refuse_adapter(folder)
     arguments = _arguments(path, content, "model_args", "model_kwargs")
     refuse_unknown(path, arguments, _LOADING_ARGUMENTS, where="model_args")
-    config = _config(folder, path, _arguments(path, content, "config_args", "config_kwargs"))
+    config = _config(folder, path, _arguments(path, content, "config_args", "config_kwargs"), config)
     tokenizer_path = folder / "tokenizer_config.json"
     tokenizer = read_object_if_there(tokenizer_path)
     if architecture_of(config) is not None:  # other networks' tokenizers have many more keys
@@ -140,11 +145,14 @@ def _arguments(path: Path, content: Mapping[str, Any], *names: str) -> Mapping[s
     return {}
 
 
-def _config(folder: Path, path: Path, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+def _config(
+    folder: Path, path: Path, arguments: Mapping[str, Any], config: Mapping[str, Any] | None
+) -> Mapping[str, Any]:
     config_path = folder / "config.json"
-    config = read_object_if_there(config_path)
-    refuse_unknown_config(config_path, config)
-    config = native_config(config)
+    if config is None:
+        config = read_object_if_there(config_path)
+        refuse_unknown_config(config_path, config)
+        config = native_config(config)
     own = {key: value for key, value in arguments.items() if key not in _LOADING_ARGUMENTS}
     if not own:
         return config

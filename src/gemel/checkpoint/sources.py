@@ -38,9 +38,16 @@ def find_model(name: str | Path, *, revision: str | None = None, offline: bool =
     """
     offline = offline or is_offline()
     folder = Path(name).expanduser()
-    if isinstance(name, Path) or _is_path(name) or (revision is None and _is_folder_here(name, offline)):
+    if (
+        isinstance(name, Path)
+        or _is_path(name)
+        or folder.suffix == ".gguf"
+        or (revision is None and _is_folder_here(name, offline))
+    ):
         if revision is not None:
             raise ModelError(f"{str(name)!r} is a folder, which has no revision {revision!r}")
+        if folder.suffix == ".gguf" and folder.is_file():
+            return folder
         if not folder.is_dir():
             raise ModelError(f"no model folder {folder}. Give an existing folder or the name of a model")
         return folder

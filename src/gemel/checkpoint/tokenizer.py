@@ -44,11 +44,15 @@ def open_tokenizer(checkpoint: Checkpoint) -> OpenedTokenizer:
     """
     path = checkpoint.tokenizer_file
     size = path.stat().st_size
-    if size > MAX_TOKENIZER:
+    if size > MAX_TOKENIZER and path.suffix != ".gguf":
         raise ModelError(
             f"{path} has {size:,} bytes; at most {MAX_TOKENIZER:,} are read. Is it the right file?"
         )
-    if path.name == "vocab.txt":
+    if path.suffix == ".gguf":
+        from gemel.checkpoint.gguf import gguf_tokenizer
+
+        tokenizer = gguf_tokenizer(path)
+    elif path.name == "vocab.txt":
         tokenizer = _from_vocabulary(checkpoint)
     else:
         try:

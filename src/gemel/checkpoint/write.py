@@ -21,6 +21,7 @@ from gemel.checkpoint.head import (
     ClassificationHead,
     Dense,
     Flow,
+    LayerNorm,
     dense_config,
     flow_tensors,
     pooling_config,
@@ -62,6 +63,15 @@ def write_checkpoint(
             f"{checkpoint.name} is a model2vec table, whose rules about unknown tokens modules.json cannot express. "
             "Copy its folder instead, or save another model"
         )
+    if checkpoint.tokenizer_file.suffix == ".gguf":
+        raise ModelError(
+            f"{checkpoint.name} is a GGUF file, which is not written as another format. Copy the file"
+        )
+    if checkpoint.query_side is not None:
+        raise ModelError(
+            f"{checkpoint.name} has modules of their own for queries and for documents, which cannot be saved as one "
+            "model. Copy its folder instead"
+        )
     layers = checkpoint.dense if dense is None else tuple(dense)
     dim = check_layers(checkpoint, layers, InputError)
     if relation is not None and dim not in (None, relation.dim):
@@ -72,6 +82,8 @@ def write_checkpoint(
         relation = checkpoint.relation
     with atomic_folder(target) as working:
         _write(checkpoint, working, layers, checkpoint.normalize if normalize is None else normalize)
+        if weights is None and checkpoint.adapter is not None:
+            weights = {name: checkpoint.weights.read(name) for name in checkpoint.weights}
         if weights is not None:
             _replace_weights(checkpoint, working, weights)
         if relation is not None:
@@ -111,8 +123,8 @@ def _write(checkpoint: Checkpoint, folder: Path, layers: Sequence[Dense], normal
         write_json(folder / "1_Pooling" / "config.json", pooling_config(checkpoint.pooling, width))
     own = checkpoint.parts[len(checkpoint.weights.files) :]
     for layer in layers:
-        kind = "Flow" if isinstance(layer, Flow) else "Dense"
-        modules.append((FLOW if kind == "Flow" else f"{_THEIRS}Dense", f"{len(modules)}_{kind}"))
+        kind = type(layer).__name__
+        modules.append((FLOW if kind == "Flow" else _THEIRS + kind, f"{len(modules)}_{kind}"))
         _write_layer(layer, folder / modules[-1][1], own)
     if normalize:
         modules.append((f"{_THEIRS}Normalize", f"{len(modules)}_Normalize"))
@@ -139,6 +151,9 @@ def _copy_network(checkpoint: Checkpoint, folder: Path) -> None:
         shutil.copyfile(path, target)
     if checkpoint.tokenizer_file.parent != source:
         shutil.copyfile(checkpoint.tokenizer_file, folder / checkpoint.tokenizer_file.name)
+        settings = checkpoint.tokenizer_file.with_name("tokenizer_config.json")
+        if checkpoint.adapter is not None and settings.is_file():
+            shutil.copyfile(settings, folder / settings.name)
     task = checkpoint.config.get("default_task")  # which the caller of `load` may have chosen
     if task is not None:
         config = read_object_if_there(folder / "config.json")
@@ -174,6 +189,9 @@ def _write_layer(layer: Dense, folder: Path, own: Sequence[Path]) -> None:
     if isinstance(layer, Flow):
         config: dict[str, Any] = {"dim": layer.weight.shape[0], "couplings": len(layer.couplings)}
         tensors = flow_tensors(layer)
+    elif isinstance(layer, LayerNorm):
+        assert layer.bias is not None, "sentence-transformers has no layer norm without a bias"
+        config, tensors = {"dimension": layer.inputs}, {"norm.weight": layer.weight, "norm.bias": layer.bias}
     else:
         config, tensors = dense_config(layer), {"linear.weight": layer.weight}
         if layer.bias is not None:

@@ -1,4 +1,5 @@
-"""What follows pooling: dense layers, flows, fewer dimensions, normalization; the classification head; NaN checks.
+"""What follows pooling: dense layers, layer norms, flows, fewer dimensions, normalization; the classification head; and
+checks for NaN.
 
 The bits of a row do not depend on the other rows.
 """
@@ -12,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from gemel.checkpoint.files import is_finite
 from gemel.checkpoint.folder import Checkpoint
-from gemel.checkpoint.head import ClassificationHead, Coupling, Dense, Flow, parse_concat
+from gemel.checkpoint.head import ClassificationHead, Coupling, Dense, Flow, LayerNorm, parse_concat
 from gemel.errors import InputError, ModelError
 from gemel.options import EncodeOptions
 from gemel.types import Vectors
@@ -46,6 +47,8 @@ def unit_length(checkpoint: Checkpoint, options: EncodeOptions) -> bool:
 
 
 def _apply(layer: Dense, vectors: Vectors) -> Vectors:
+    if isinstance(layer, LayerNorm):
+        return _normalized(layer, vectors)
     # BLAS picks its kernel, and so the bits, by the number of rows: one row at a time instead.
     weight = np.ascontiguousarray(layer.weight)  # the order in memory is the order of summing
     out = np.empty((len(vectors), weight.shape[0]), dtype=np.float32)
@@ -61,6 +64,13 @@ def _apply(layer: Dense, vectors: Vectors) -> Vectors:
     return np.asarray(_ACTIVATIONS[layer.activation](out), dtype=np.float32)
 
 
+def _normalized(layer: LayerNorm, vectors: Vectors) -> Vectors:
+    centered = vectors - vectors.mean(axis=1, keepdims=True)
+    variance = np.square(centered).mean(axis=1, keepdims=True)
+    scaled = centered / np.sqrt(variance + np.float32(layer.epsilon)) * layer.weight
+    return np.asarray(scaled if layer.bias is None else scaled + layer.bias, dtype=np.float32)
+
+
 def _couple(step: Coupling, vector: Vectors) -> Vectors:
     """One coupling on one row (d,); without BLAS, as in `_apply`."""
     vector = vector[step.order]
@@ -72,19 +82,60 @@ def _couple(step: Coupling, vector: Vectors) -> Vectors:
     return vector
 
 
-_ACTIVATIONS: dict[str, Callable[[Vectors], Vectors]] = {
-    "identity": lambda x: x,
-    "tanh": np.tanh,
-    "relu": lambda x: np.maximum(x, np.float32(0)),
-    "sigmoid": lambda x: np.float32(1) / (np.float32(1) + np.exp(-x)),
-    "gelu": lambda x: x * np.float32(0.5) * (np.float32(1) + _erf(x * np.float32(0.5**0.5))),
-}
-
-
 def _erf(x: Vectors) -> Vectors:
     from math import erf
 
     return np.vectorize(erf, otypes=[np.float32])(x) if x.size else x
+
+
+def _elu(x: Vectors, alpha: float = 1.0, scale: float = 1.0) -> Vectors:
+    low = np.float32(alpha) * np.expm1(np.minimum(x, np.float32(0)))
+    return np.float32(scale) * (np.maximum(x, np.float32(0)) + low)
+
+
+def _sigmoid(x: Vectors) -> Vectors:
+    # exp of a positive number could overflow; both forms are the same function.
+    small = np.exp(-np.abs(x))
+    return np.divide(np.where(x >= 0, np.float32(1), small), np.float32(1) + small, dtype=np.float32)
+
+
+def _softplus(x: Vectors) -> Vectors:
+    # torch gives x itself above 20, which float32 cannot tell from the formula.
+    return np.maximum(x, np.float32(0)) + np.log1p(np.exp(-np.abs(x)))
+
+
+def _hard_sigmoid(x: Vectors) -> Vectors:
+    share: Vectors = np.clip(x + np.float32(3), np.float32(0), np.float32(6)) / np.float32(6)
+    return share
+
+
+_SELU = (1.6732632423543772, 1.0507009873554805)  # alpha and scale (arXiv 1706.02515)
+
+_SHRINK = np.float32(0.5)  # torch's default for both shrinking functions
+
+_ACTIVATIONS: dict[str, Callable[[Vectors], Vectors]] = {
+    "identity": lambda x: x,
+    "tanh": np.tanh,
+    "relu": lambda x: np.maximum(x, np.float32(0)),
+    "sigmoid": _sigmoid,
+    "gelu": lambda x: x * np.float32(0.5) * (np.float32(1) + _erf(x * np.float32(0.5**0.5))),
+    "silu": lambda x: x * _sigmoid(x),
+    "elu": _elu,
+    "selu": lambda x: _elu(x, *_SELU),
+    "celu": _elu,  # equal to ELU where alpha is 1
+    "leakyrelu": lambda x: np.where(x >= 0, x, np.float32(0.01) * x),
+    "relu6": lambda x: np.clip(x, np.float32(0), np.float32(6)),
+    "mish": lambda x: x * np.tanh(_softplus(x)),
+    "softplus": _softplus,
+    "softsign": lambda x: np.divide(x, np.float32(1) + np.abs(x), dtype=np.float32),
+    "logsigmoid": lambda x: -_softplus(-x),
+    "hardtanh": lambda x: np.clip(x, np.float32(-1), np.float32(1)),
+    "hardsigmoid": _hard_sigmoid,
+    "hardswish": lambda x: x * _hard_sigmoid(x),
+    "softshrink": lambda x: np.sign(x) * np.maximum(np.abs(x) - _SHRINK, np.float32(0)),
+    "hardshrink": lambda x: np.where(np.abs(x) > _SHRINK, x, np.float32(0)),
+    "tanhshrink": lambda x: x - np.tanh(x),
+}
 
 
 _ROWS = 2048  # pairs at once: the largest part, 2048 x 1024 dimensions x 4 bytes, is 8 MB

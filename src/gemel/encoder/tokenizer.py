@@ -290,6 +290,31 @@ class TextPreparer:
             drop="[UNK]" if checkpoint.skip_unknown else None,
             cut=opened.truncation_side,
         )
+        self._warned = False
+
+    def warn_of_no_prompt(self, options: EncodeOptions, texts: Sequence[str]) -> None:
+        """Warn once where the checkpoint has prompts for queries or documents, and neither the options nor the first
+        text has one."""
+        requested = (options.prompt, options.prompt_name, self._checkpoint.default_prompt_name)
+        if self._warned or any(value is not None for value in requested):
+            return
+        own = (self._checkpoint.prompt_name("query"), self._checkpoint.prompt_name("document"))
+        prompts = {name: self._checkpoint.prompts[name] for name in own if name is not None}
+        if (
+            not any(prompts.values())
+            or not texts
+            or any(p and texts[0].startswith(p) for p in prompts.values())
+        ):
+            return
+        self._warned = True
+        listed = ", ".join(f"{name}: {prompt!r}" for name, prompt in prompts.items())
+        warnings.warn(
+            f"the model {self._checkpoint.name} was trained with prompts ({listed}), and encode was called without "
+            f"one, which gives worse results in search. Use encode_query and encode_document, or give "
+            f"prompt_name={next(iter(prompts))!r}; prompt='' means none, without this line",
+            PromptWarning,
+            stacklevel=_outside(),
+        )
 
     def windows(
         self, texts: Sequence[str], options: EncodeOptions, *, among: Sequence[str] | None = None
@@ -360,6 +385,10 @@ class TextPreparer:
 
 
 _PACKAGE = str(Path(__file__).parent.parent)
+
+
+class PromptWarning(UserWarning):
+    """Texts were encoded without a prompt by a model that was trained with prompts for queries or documents."""
 
 
 class TruncationWarning(UserWarning):

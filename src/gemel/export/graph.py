@@ -12,7 +12,7 @@ import numpy as np
 
 from gemel.checkpoint.architecture import architecture_of, model_types
 from gemel.checkpoint.folder import Checkpoint, static_table
-from gemel.checkpoint.head import Coupling, Dense, Flow
+from gemel.checkpoint.head import Coupling, Dense, Flow, LayerNorm
 from gemel.encoder.engines.onnx_graph import (
     FAR,
     Attribute,
@@ -80,7 +80,7 @@ def sentence_graph(
         )
         width = network.width
     pooled = add_pooling(nodes, hidden, mask_column, modes)
-    own = len(checkpoint.dense[-1].weight) if checkpoint.dense else width * len(modes)
+    own = checkpoint.dense[-1].outputs if checkpoint.dense else width * len(modes)
     if dim is not None and dim > own:
         raise InputError(f"dim must be at most {own}, the model's own, got {dim}")
     keep = None if keep is None else min(keep, dim or own)
@@ -126,6 +126,11 @@ def _unseen(nodes: PortableNodes, mask: str) -> str:
 
 
 def _check_prompt(checkpoint: Checkpoint) -> None:
+    if checkpoint.query_side is not None:
+        raise ModelError(
+            f"{checkpoint.name} has modules of their own for queries and for documents, and a graph has one input. "
+            "Export another model"
+        )
     if not checkpoint.pooling.include_prompt and checkpoint.prompts:
         raise ModelError(
             f"{checkpoint.name} leaves the tokens of its prompt out of the pooling, and a graph of ids and a mask "
@@ -133,7 +138,21 @@ def _check_prompt(checkpoint: Checkpoint) -> None:
         )
 
 
-_ACTIVATIONS = {"tanh": "Tanh", "relu": "Relu", "sigmoid": "Sigmoid", "gelu": "Gelu"}
+_ACTIVATIONS = {
+    "tanh": "Tanh",
+    "relu": "Relu",
+    "sigmoid": "Sigmoid",
+    "gelu": "Gelu",
+    "elu": "Elu",
+    "selu": "Selu",
+    "celu": "Celu",
+    "leakyrelu": "LeakyRelu",
+    "mish": "Mish",
+    "softplus": "Softplus",
+    "softsign": "Softsign",
+    "hardswish": "HardSwish",
+}
+"""Activations with an operator of their own, with the same default arguments as in torch."""
 
 _TINY = 1e-30  # zeros stay zeros
 
@@ -149,18 +168,34 @@ def add_head(
 ) -> str:
     """Pooled vectors (b, p) to (b, dim): the steps of `encoder/head.py`."""
     for layer in layers:
-        x = _linear(nodes, x, layer.weight, layer.bias)
-        if isinstance(layer, Flow):
-            for step in layer.couplings:
-                x = _couple(nodes, x, step, len(layer.weight))
-        elif layer.activation != "identity":
-            x = nodes.node(_ACTIVATIONS[layer.activation], x)
+        x = _add_layer(nodes, x, layer)
     if dim is not None:
         x = _first(nodes, x, dim)
     if unit:
         length = nodes.node("ReduceL2", x, nodes.integers(1), keepdims=1)
         x = nodes.node("Div", x, nodes.node("Max", length, nodes.number(_TINY)))
     return x if keep is None else _first(nodes, x, keep)
+
+
+def _add_layer(nodes: PortableNodes, x: str, layer: Dense) -> str:
+    if isinstance(layer, LayerNorm):
+        parts = [nodes.constant(part) for part in (layer.weight, layer.bias) if part is not None]
+        return nodes.node("LayerNormalization", x, *parts, epsilon=layer.epsilon)
+    x = _linear(nodes, x, layer.weight, layer.bias)
+    if isinstance(layer, Flow):
+        for step in layer.couplings:
+            x = _couple(nodes, x, step, len(layer.weight))
+        return x
+    if layer.activation == "identity":
+        return x
+    if layer.activation == "silu":
+        return nodes.node("Mul", x, nodes.node("Sigmoid", x))
+    if layer.activation not in _ACTIVATIONS:
+        raise ModelError(
+            f"a dense layer with the activation {layer.activation!r} cannot be exported. "
+            f"Can be exported: {', '.join(('identity', 'silu', *_ACTIVATIONS))}"
+        )
+    return nodes.node(_ACTIVATIONS[layer.activation], x)
 
 
 def _first(nodes: PortableNodes, x: str, dim: int) -> str:

@@ -50,7 +50,10 @@ class GemelEncoder:
             return self.model.encode(texts)
         role = getattr(prompt_type, "value", prompt_type)
         name = self._prompt_name(task_metadata.name, task_metadata.type, role)
-        return self.model.encode(texts, replace(self.options, prompt_name=name or self.options.prompt_name))
+        options = replace(self.options, prompt_name=name or self.options.prompt_name)
+        if options.prompt_name is None and self.model.checkpoint.default_prompt_name is None:
+            options = replace(options, prompt=options.prompt or "")  # on purpose: it has none for this task
+        return self.model.encode(texts, options)
 
     def similarity(self, embeddings1: Any, embeddings2: Any) -> Any:  # noqa: ANN401 - arrays or tensors, as mteb has
         """(n, m) scores by the similarity of the checkpoint, or cosine where mteb does not support it."""

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from gemel.checkpoint.head import Flow
+from gemel.checkpoint.head import Flow, LayerNorm
 from gemel.encoder.pooling import POOLINGS, pool
 from gemel.errors import InputError
 from gemel.evaluation.report.markup import STYLE, Markup, element, page
@@ -160,8 +160,9 @@ def _check_sums(model: Model) -> None:
             f"Poolings that can: {', '.join(name for name in POOLINGS if POOLINGS[name].linear)}"
         )
     for layer in model.checkpoint.dense:
-        if isinstance(layer, Flow) or layer.activation != "identity":
-            what = "a flow" if isinstance(layer, Flow) else f"a dense layer with {layer.activation}"
+        if layer.activation != "identity":
+            kinds = {Flow: "a flow", LayerNorm: "a layer norm"}
+            what = kinds.get(type(layer), f"a dense layer with {layer.activation}")
             raise InputError(
                 f"{model.name} has {what} after pooling: its vector is not a sum over tokens, so a score cannot be "
                 "split"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import numpy as np
 
 from gemel.checkpoint.folder import Checkpoint
-from gemel.checkpoint.head import ClassificationHead, Dense, Flow
+from gemel.checkpoint.head import ACTIVATIONS, ClassificationHead, Dense, Flow, LayerNorm
 from gemel.checkpoint.tokenizer import open_tokenizer
 from gemel.checkpoint.write import write_checkpoint
 from gemel.encoder.tokenizer import TextTokenizer, TokenIds, check_texts, cut
@@ -38,13 +38,19 @@ class BiEncoderNetwork:
     def __init__(self, checkpoint: Checkpoint, options: TrainOptions, device: torch.device) -> None:
         from torch import nn
 
+        if checkpoint.query_side is not None:
+            raise InputError(
+                f"{checkpoint.name} has modules of their own for queries and for documents, which cannot be trained "
+                "together. Give another model"
+            )
         if any(isinstance(layer, Flow) for layer in checkpoint.dense):
             raise InputError(
                 f"{checkpoint.name} ends in a flow, which cannot be trained. Give the model from before `postprocess`"
             )
         self.checkpoint = with_max_length(checkpoint, options.max_length)
         self.body = open_body(self.checkpoint, options)
-        self.dense = nn.ModuleList([_linear(layer) for layer in checkpoint.dense])
+        self.dense = nn.ModuleList([_module(layer) for layer in checkpoint.dense])
+        self._activations = [_activation(layer) for layer in checkpoint.dense]
         self.module: nn.Module = nn.ModuleDict({"body": self.body.module, "dense": self.dense}).to(device)
         self.device = device
         self.max_length = self.checkpoint.max_length
@@ -96,8 +102,8 @@ class BiEncoderNetwork:
             # Weights by position count from the start of the text.
             texts = replace(texts, positions=texts.positions + skip)
         vectors = pool_packed(hidden, texts, self.checkpoint.pooling.modes)
-        for linear, layer in zip(self.dense, self.checkpoint.dense, strict=True):
-            vectors = _activations()[layer.activation](linear(vectors))
+        for module, activation in zip(self.dense, self._activations, strict=True):
+            vectors = activation(module(vectors))
         # Objectives compute in float32 or better, also in mixed precision.
         vectors = vectors.to(torch.promote_types(vectors.dtype, torch.float32))
         return torch.nn.functional.normalize(vectors) if self.checkpoint.normalize else vectors
@@ -173,30 +179,28 @@ def _remove_tokens(content: TokenIds, noise: float, rng: np.random.Generator) ->
     return content[stays]
 
 
-def _linear(layer: Dense) -> nn.Linear:
+def _module(layer: Dense) -> nn.Linear | nn.LayerNorm:
     from torch import nn
 
-    outputs, inputs = layer.weight.shape
-    linear = nn.Linear(inputs, outputs, bias=layer.bias is not None)
-    load_layer(linear, layer.weight, layer.bias)
-    return linear
+    module: nn.Linear | nn.LayerNorm
+    if isinstance(layer, LayerNorm):
+        module = nn.LayerNorm(layer.inputs, eps=layer.epsilon)
+    else:
+        module = nn.Linear(layer.inputs, layer.outputs, bias=layer.bias is not None)
+    load_layer(module, layer.weight, layer.bias)
+    return module
 
 
-def _activations() -> dict[str, Any]:
-    import torch
+def _activation(layer: Dense) -> nn.Module:
+    from torch import nn
 
-    return {
-        "identity": lambda x: x,
-        "tanh": torch.tanh,
-        "relu": torch.relu,
-        "sigmoid": torch.sigmoid,
-        "gelu": torch.nn.functional.gelu,
-    }
+    activation: nn.Module = getattr(nn, ACTIVATIONS.get(layer.activation, "Identity"))()
+    return activation
 
 
 def _dim(checkpoint: Checkpoint, width: int) -> int:
     if checkpoint.dense:
-        return int(checkpoint.dense[-1].weight.shape[0])
+        return checkpoint.dense[-1].outputs
     return width * len(checkpoint.pooling.modes)
 
 

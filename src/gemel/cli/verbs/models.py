@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -120,20 +120,49 @@ def pull(name: str, revision: str | None, as_json: bool) -> None:
         echo_path(folder)
 
 
+@command.command(
+    short_help="Will a model be read, and by what?",
+    epilog="\b\nExamples:\n  gemel models check ./my-model\n  gemel models check all-MiniLM-L6-v2 --json",
+)
+@click.argument("model")
+@flags.json_option(piped=True)
+def check(model: str, as_json: bool) -> None:
+    """Say whether MODEL, a name or a folder, will be read, by which engine, and why not. Fetches nothing.
+
+    The exit code is 0 if it will be read, otherwise 1.
+    """
+    from gemel.checkpoint.sources import find_model
+    from gemel.encoder.check import check_model
+
+    folder = find_model(model, offline=True)
+    result = check_model(folder)
+    if _wants_json(as_json):
+        echo_json({"name": model, "folder": str(folder), **result.to_json()})
+    elif result.readable:
+        what = " ".join(filter(None, (result.architecture, result.kind)))
+        echo(f"{model}: will be read. {what}, engine {result.engine}, {_precisions(result.int8)}")
+        for note in result.notes:
+            echo(f"note: {note}")
+    else:
+        echo(f"{model}: will not be read. {result.reason}")
+    if not result.readable:
+        raise click.exceptions.Exit(1)
+
+
 @command.command(short_help="Describe a model.", epilog="\b\nExample:\n  gemel models show all-MiniLM-L6-v2")
 @click.argument("model")
 @flags.json_option(piped=True)
 def show(model: str, as_json: bool) -> None:
-    """Describe MODEL, a name or a folder: shape, pooling, prompts, hash. Fetches nothing."""
+    """Describe MODEL, a name or a folder: size, length, pooling, prompts, similarity, license. Fetches nothing."""
     from gemel.checkpoint.folder import read_checkpoint
     from gemel.checkpoint.sources import find_model
 
     folder = find_model(model, offline=True)
-    facts = _facts(read_checkpoint(folder))
+    facts = _facts(read_checkpoint(folder, offline=True))
     if _wants_json(as_json):
         echo_json(facts)
     else:
-        _echo_columns([(key.replace("_", " "), _plain(key, value)) for key, value in facts.items()])
+        _echo_columns(_card(facts))
 
 
 @command.command(epilog="\b\nExample:\n  gemel models remove all-MiniLM-L6-v2")
@@ -170,10 +199,11 @@ def convert(folder: Path, out: Path | None, as_json: bool) -> None:
 
 def _facts(checkpoint: Checkpoint) -> dict[str, Any]:
     """Everything that `show` prints, in its order, as JSON values."""
+    from gemel.checkpoint.card import read_license
     from gemel.checkpoint.fingerprint import weights_hash
     from gemel.checkpoint.sources import folder_size
 
-    config = checkpoint.config
+    config, named = checkpoint.config, read_license(checkpoint.folder)
     layers = (config.get(key) for key in ("num_hidden_layers", "n_layers"))
     return {
         "name": checkpoint.name,
@@ -182,12 +212,13 @@ def _facts(checkpoint: Checkpoint) -> dict[str, Any]:
         "architecture": config.get("model_type"),
         "dim": checkpoint.dim,
         "layers": next((count for count in layers if count is not None), None),
+        "parameters": checkpoint.parameters,
         "max_length": checkpoint.max_length,
         "pooling": list(checkpoint.pooling.modes),
         "dense": [
             {
-                "inputs": dense.weight.shape[1],
-                "outputs": dense.weight.shape[0],
+                "inputs": dense.inputs,
+                "outputs": dense.outputs,
                 "activation": dense.activation,
             }
             for dense in checkpoint.dense
@@ -198,6 +229,8 @@ def _facts(checkpoint: Checkpoint) -> dict[str, Any]:
         "default_prompt_name": checkpoint.default_prompt_name,
         "similarity": checkpoint.similarity,
         "labels": list(checkpoint.relation.labels) if checkpoint.relation else [],
+        "license": None if named is None else named.name,
+        "non_commercial": named is not None and named.non_commercial,
         "weights_hash": weights_hash(checkpoint),
         "size": folder_size(checkpoint.folder),
         "notes": list(checkpoint.notes),
@@ -208,18 +241,55 @@ def _wants_json(as_json: bool) -> bool:
     return as_json or not sys.stdout.isatty()
 
 
-def _plain(key: str, value: Any) -> str:  # noqa: ANN401 - a JSON value
-    """A value for a person; a dash if there is none."""
-    if key == "size":
-        return _megabytes(value)
-    if key == "dense":
-        value = [f"{layer['inputs']} → {layer['outputs']} {layer['activation']}" for layer in value]
-    if key == "prompts":
-        value = [f"{name} {text!r}" for name, text in value.items()]
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, list):
-        return ", ".join(value) or "-"
+def _precisions(int8: bool) -> str:
+    return "float32 and int8" if int8 else "float32"
+
+
+def _card(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The facts that people need to choose a model, in about ten lines."""
+    layers = None if facts["layers"] is None else f"{facts['layers']} layers"
+    dense = [f"{layer['inputs']} → {layer['outputs']} {layer['activation']}" for layer in facts["dense"]]
+    default = facts["default_prompt_name"]
+    prompts = [
+        f"{name} {text!r}{' (default)' * (name == default)}" for name, text in facts["prompts"].items()
+    ]
+    length = "no limit" if facts["max_length"] is None else f"{facts['max_length']:,} tokens"
+    rows = [
+        ("name", facts["name"]),
+        (
+            "architecture",
+            ", ".join(
+                filter(None, (facts["architecture"] or facts["kind"], layers, _count(facts["parameters"])))
+            ),
+        ),
+        ("max length", length),
+        ("dimensions", _text(facts["dim"])),
+        ("pooling", ", ".join((*facts["pooling"], *dense, *["normalized"] * facts["normalize"]))),
+        ("similarity", facts["similarity"] or "cosine (not stated)"),
+        ("prompts", ", ".join(prompts) or "-"),
+        ("license", _license(facts)),
+        ("size", f"{_megabytes(facts['size'])} in {facts['folder']}"),
+        ("hash", facts["weights_hash"]),
+    ]
+    rows += [("labels", ", ".join(facts["labels"]))] if facts["labels"] else []
+    return rows + [("note", note) for note in facts["notes"]]
+
+
+def _license(facts: Mapping[str, Any]) -> str:
+    if facts["license"] is None:
+        return "not stated: there is no model card (README.md) that names it"
+    return f"{facts['license']}{' - warning: no commercial use' * facts['non_commercial']}"
+
+
+def _count(parameters: int) -> str:
+    unit, word = next(
+        (each for each in ((10**9, "G"), (10**6, "M"), (10**3, "k")) if parameters >= each[0]), (1, "")
+    )
+    return f"{parameters / unit:.3g} {word}".rstrip() + " parameters"
+
+
+def _text(value: object) -> str:
+    """A dash if there is none."""
     return "-" if value is None else str(value)
 
 

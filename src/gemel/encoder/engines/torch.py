@@ -313,6 +313,15 @@ def load_network(
     import transformers
 
     folder, name = checkpoint.network_folder, checkpoint.name
+    if checkpoint.tokenizer_file.suffix == ".gguf":
+        raise ModelError(
+            f"{name} is a GGUF file, which torch does not read. Fetch the safetensors of the model"
+        )
+    if checkpoint.adapter is not None:
+        raise ModelError(
+            f"{name} is an adapter to {checkpoint.adapter.base!r}, which torch would run without it. Save the two as "
+            "one model first: gemel.load(...).save(folder)"
+        )
     shapes = {weight: checkpoint.weights.shape(weight) for weight in checkpoint.weights}
     check_sizes(checkpoint.config, shapes.values(), name)
     settings: dict[str, Any] = {"trust_remote_code": False, "local_files_only": True}

@@ -1,0 +1,92 @@
+"""Whether a checkpoint will be read, by which engine, and why not.
+
+Checks what loading it checks, but packs no weight and encodes nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Literal
+
+from gemel.checkpoint.architecture import architecture_of, model_types
+from gemel.checkpoint.cross import read_cross
+from gemel.checkpoint.folder import Checkpoint, is_cross_encoder, read_checkpoint, static_table
+from gemel.encoder.cross import read_head
+from gemel.encoder.tokenizer import TextPreparer
+from gemel.errors import GemelError, ModelError
+
+
+@dataclass(frozen=True)
+class ModelCheck:
+    """The answer of `check_model`."""
+
+    readable: bool
+    kind: Literal["sentence encoder", "cross-encoder"] | None
+    """None: not known."""
+    architecture: str | None
+    """`model_type` of config.json; None: a table of token vectors, or not known."""
+    engine: str | None
+    """native, onnxruntime, torch or static; None: none reads it."""
+    int8: bool
+    """It can also be run in int8."""
+    reason: str | None
+    """Why it is not readable."""
+    notes: tuple[str, ...] = ()
+    """What to know about it."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields as a JSON object."""
+        return {**asdict(self), "notes": list(self.notes)}
+
+
+def check_model(folder: Path) -> ModelCheck:
+    """What gemel will do with the model in `folder`."""
+    kind: Literal["sentence encoder", "cross-encoder"] | None = None
+    architecture = None
+    try:
+        cross = is_cross_encoder(folder)
+        kind = "cross-encoder" if cross else "sentence encoder"
+        pair = read_cross(folder) if cross else None
+        checkpoint = read_checkpoint(folder, offline=True) if pair is None else pair.encoder
+        named = checkpoint.config.get("model_type") if checkpoint.kind == "transformer" else None
+        architecture = None if named is None else str(named)
+        TextPreparer(checkpoint)
+        engine, int8, notes = _engine(checkpoint)
+        if checkpoint.query_side is not None:
+            TextPreparer(checkpoint.query_side)
+            notes = (*notes, f"queries are encoded by the engine {_engine(checkpoint.query_side)[0]}")
+        if pair is not None and engine != "torch":
+            read_head(checkpoint.config, checkpoint.weights, len(pair.labels))
+    except GemelError as error:
+        return ModelCheck(False, kind, architecture, None, False, str(error))
+    return ModelCheck(True, kind, architecture, engine, int8, None, (*checkpoint.notes, *notes))
+
+
+def _engine(checkpoint: Checkpoint) -> tuple[str, bool, tuple[str, ...]]:
+    """The engine, whether it also runs in int8, and notes; an error where no engine runs the checkpoint."""
+    if checkpoint.kind == "static":
+        static_table(checkpoint)
+        return "static", False, ()
+    if architecture_of(checkpoint.config) is None:
+        return "torch", False, (_check_torch(checkpoint),)
+    from gemel.encoder.engines.native import why_not
+    from gemel.encoder.weights import read_network
+
+    network = read_network(checkpoint.config, checkpoint.weights)
+    reason = why_not(network, "float32")
+    if reason is None:
+        return "native", why_not(network, "int8") is None, ()
+    return "onnxruntime", True, (f"the native kernel does not run it: {reason}",)
+
+
+def _check_torch(checkpoint: Checkpoint) -> str:
+    """A note about an architecture that gemel does not read itself; an error where torch is not installed."""
+    kind = checkpoint.config.get("model_type")
+    if find_spec("torch") is None or find_spec("transformers") is None:
+        raise ModelError(
+            f"{checkpoint.name} has the architecture {kind!r}, which gemel cannot read itself. "
+            f"Known: {', '.join(model_types())}. With torch it may run: pip install 'gemel[train]'"
+        )
+    return f"gemel cannot read the architecture {kind!r} itself: it is run by transformers, if that has a class for it"
