@@ -40,6 +40,7 @@ ANSWERS = {
     "demo": "",
     "info": "",
     "objectives": "",
+    "example-data": "",
     "postprocess": "./my-model --data texts.txt --method centering -o centered",
     "bench": "texts.txt --sample 4 --repeats 1",
     "distill": "./my-model --how static --data texts.txt -o static",

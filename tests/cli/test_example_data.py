@@ -37,7 +37,7 @@ def test_a_file_of_the_user_is_not_replaced(tmp_path, capsys, monkeypatch):
     assert main(["example-data", "tickets"]) == 2
     assert "tickets.csv exists with another content" in capsys.readouterr().err
     assert Path("tickets.csv").read_text(encoding="utf-8") == "mine\n"
-    assert main(["example-data", "tickets", "--force"]) == 0
+    assert main(["example-data", "tickets", "--overwrite"]) == 0
     assert main(["example-data", "tickets"]) == 0  # the same file again is no error
 
 

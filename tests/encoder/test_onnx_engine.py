@@ -104,7 +104,7 @@ def run_multiply(multiply, x, linear, low=None):
     import onnxruntime
 
     nodes = Nodes()
-    graph = nodes.finish(multiply(nodes, "words", linear, low), ("r", x.shape[1]), ("r", len(linear.weight)))
+    graph = nodes.finish(multiply(nodes, "words", linear, low), ("r", x.shape[1]), ("r", linear.shape[0]))
     options = onnxruntime.SessionOptions()
     values = [onnxruntime.OrtValue.ortvalue_from_numpy(array) for array in graph.arrays.values()]
     options.add_external_initializers(list(graph.arrays), values)

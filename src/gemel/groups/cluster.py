@@ -102,8 +102,8 @@ def cluster(  # noqa: PLR0913 - one question, and how to work on it
 
 
 _ARGUMENTS = (
-    *("vectors", "method", "min_score", "k", "min_size", "seed", "texts", "earlier", "memory", "threads"),
-    *("progress", "model"),
+    *("vectors", "method", "min_score", "k", "min_size", "seed", "texts", "vocabulary", "earlier"),
+    *("memory", "threads", "progress", "model"),
 )
 
 _SETTINGS = ("min_score", "k", "min_size", "seed")

@@ -43,10 +43,10 @@ SETS = {
 
 @click.command(epilog=EXAMPLES)
 @click.argument("name", required=False, metavar="[NAME]", type=click.Choice(list(SETS)))
-@flags.out_option("The folder to write to. Default: this one.", metavar="FOLDER")
-@click.option("--force", is_flag=True, help="Replace files that have another content.")
+@flags.out_option("A folder for the files. Default: this one.", metavar="FOLDER")
+@flags.overwrite_option("files that have another content")
 @flags.json_option("lines", more="Of the list without NAME.")
-def command(name: str | None, out: Path | None, force: bool, as_json: bool) -> None:
+def command(name: str | None, out: Path | None, overwrite: bool, as_json: bool) -> None:
     """Write the small files that the how-to guides use, and print their paths; without NAME, list them.
 
     The texts were written for gemel and have its license.
@@ -61,9 +61,9 @@ def command(name: str | None, out: Path | None, force: bool, as_json: bool) -> N
     folder = out or Path()
     targets = [(source, folder / path) for source, path in _sources(SETS[name].names)]
     for source, path in targets:
-        if not force and path.exists() and (path.is_dir() or path.read_bytes() != source.read_bytes()):
+        if not overwrite and path.exists() and (path.is_dir() or path.read_bytes() != source.read_bytes()):
             raise InputError(
-                f"{path} exists with another content. Choose another folder with -o, or replace it with --force"
+                f"{path} exists with another content. Choose another folder with -o, or replace it with --overwrite"
             )
     for source, path in targets:
         path.parent.mkdir(parents=True, exist_ok=True)

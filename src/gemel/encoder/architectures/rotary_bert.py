@@ -36,7 +36,7 @@ _CONFIG_KEYS = key_set(
 
 
 @dataclass(frozen=True)
-class _Names:
+class _ConfigNames:
     """Names of the weights of a network."""
 
     layers: str
@@ -53,7 +53,7 @@ class _Names:
     """One weight has both parts of a gated step, the one that multiplies first."""
 
 
-_NATIVE = _Names(
+_NATIVE = _ConfigNames(
     "layers",
     ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
     out="self_attn.o_proj",
@@ -63,7 +63,7 @@ _NATIVE = _Names(
     ffn_norm="post_mlp_layernorm",
 )
 _NATIVE_PLAIN = replace(_NATIVE, up=("mlp.fc1",), down="mlp.fc2")
-_FLASH = _Names(
+_FLASH = _ConfigNames(
     "encoder.layers",
     ("mixer.Wqkv",),
     out="mixer.out_proj",
@@ -74,7 +74,7 @@ _FLASH = _Names(
     embedding_norm="emb_ln",
 )
 _NOMIC = replace(_FLASH, qkv=("attn.Wqkv",), out="attn.out_proj", up=("mlp.fc12", "mlp.fc11"))
-_NEW = _Names(
+_NEW = _ConfigNames(
     "encoder.layer",
     ("attention.qkv_proj",),
     out="attention.o_proj",
@@ -90,7 +90,7 @@ _NEW = _Names(
 class _Form:
     """What the three differ in."""
 
-    spellings: tuple[_Names, _Names]
+    spellings: tuple[_ConfigNames, _ConfigNames]
     theta: float
     gated: bool
     biases: Callable[[Config], tuple[bool, bool, bool]]
@@ -134,7 +134,7 @@ def _read(form: _Form) -> Callable[[Config, CheckpointWeights], Network]:
     return read
 
 
-def _is_spelled(weights: CheckpointWeights, names: _Names) -> bool:
+def _is_spelled(weights: CheckpointWeights, names: _ConfigNames) -> bool:
     return f"{names.layers}.0.{names.qkv[0]}.weight" in weights
 
 
@@ -154,7 +154,7 @@ def _first_type(config: Config, weights: CheckpointWeights, positions: int, widt
     return np.broadcast_to(table[0], (positions, width))
 
 
-def _block(config: Config, weights: CheckpointWeights, form: _Form, names: _Names, layer: int) -> Block:
+def _block(config: Config, weights: CheckpointWeights, form: _Form, names: _ConfigNames, layer: int) -> Block:
     width, inner = positive(config, "hidden_size"), positive(config, "intermediate_size")
     epsilon, at = epsilon_of(config, default=form.epsilon), f"{names.layers}.{layer}"
     attention, first, second = form.biases(config)
