@@ -79,11 +79,9 @@ def _arguments() -> argparse.Namespace:
 def measure(model_type: str, folder: Path, options: argparse.Namespace) -> dict[str, Any]:
     """One row of the table."""
     import torch
-    import transformers
 
     tiny = tiny_checkpoint(folder / "tiny", model_type)
-    reference = transformers.AutoModel.from_pretrained(tiny).eval()
-    reference = getattr(reference, "encoder", reference) if "t5" in model_type else reference
+    reference = torch_encoder(tiny)
     row: dict[str, Any] = {}
     with torch.inference_mode():
         for name, engine in engines(tiny).items():
@@ -140,6 +138,14 @@ def agreement(engine: Engine, reference: Callable[..., Any], *, exact: bool) -> 
     return {"difference": max(differences)} if exact else {"cosine": min(cosines)}
 
 
+def torch_encoder(folder: Path) -> Callable[..., Any]:
+    """The model of transformers; of a T5 its encoder."""
+    import transformers
+
+    model = transformers.AutoModel.from_pretrained(folder).eval()
+    return model.encoder if model.config.model_type in ("t5", "mt5") else model
+
+
 def torch_hidden(model: Callable[..., Any], ids: np.ndarray) -> np.ndarray:
     import torch
 
@@ -149,10 +155,7 @@ def torch_hidden(model: Callable[..., Any], ids: np.ndarray) -> np.ndarray:
 
 def speeds(folder: Path, options: argparse.Namespace) -> dict[str, float]:
     """Texts per second of each engine divided by those of torch."""
-    import transformers
-
-    reference = transformers.AutoModel.from_pretrained(folder).eval()
-    reference = getattr(reference, "encoder", reference) if "t5" in folder.as_posix() else reference
+    reference = torch_encoder(folder)
     ids = some_ids(64, 32)
     halves = np.array_split(ids, 2 * options.threads)
     opened = engines(folder)
