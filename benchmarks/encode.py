@@ -102,6 +102,7 @@ def main(arguments: list[str] | None = None) -> int:
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "quick": options.quick,
         "threads": options.threads,
+        "model": f"random weights of the shape {options.shape}" if options.shape else options.model,
         "machine": describe(),
         **Run(settings).measure(),
     }

@@ -273,21 +273,19 @@ CHECKPOINTS = {
     "albert": "paraphrase-albert-small-v2",
     "bert": "all-MiniLM-L6/L12-v2, bge-small/base/large-en-v1.5, e5-*-v2, gte-small/base/large, mxbai-embed-large-v1, "
     "snowflake-arctic-embed-xs/s/m/l, LaBSE, multi-qa-MiniLM, ms-marco-MiniLM rerankers, jina-embeddings-v2 (ALiBi)",
-    "camembert": "sentence-camembert-base/large, dangvantuan/sentence-camembert-large",
+    "camembert": "sentence-camembert-base/large",
     "deberta-v2": "mxbai-rerank-*-v1, nli-deberta-v3-*",
     "distilbert": "distiluse-base-multilingual-cased-v2, msmarco-distilbert-*, multi-qa-distilbert-cos-v1",
     "electra": "ms-marco-electra-base",
     "eurobert": "EuroBERT-210m/610m/2.1B fine-tunes",
     "gemma3_text": "embeddinggemma-300m",
-    "gte": "gte-multilingual-base, gte-base/large-en-v1.5, snowflake-arctic-embed-m-v2.0",
+    "gte": "gte-multilingual-base and gte-base/large-en-v1.5 (saved as `new`), snowflake-arctic-embed-m-v2.0",
     "jina_embeddings_v3": "jina-embeddings-v3",
-    "llama": "llama-embed-nemotron, LLM2Vec-style fine-tunes of Llama 3",
+    "llama": "fine-tunes of Llama 3 for embeddings",
     "mistral": "e5-mistral-7b-instruct, SFR-Embedding-Mistral, Linq-Embed-Mistral",
     "modernbert": "modernbert-embed-base, gte-modernbert-base, gte-reranker-modernbert-base",
     "mpnet": "all-mpnet-base-v2, multi-qa-mpnet-base-*, paraphrase-mpnet-base-v2",
-    "mt5": "sentence-mT5 and mT5-based encoders",
-    "new": "the same checkpoints as gte, saved with remote code",
-    "nomic_bert": "nomic-embed-text-v1/v1.5, modernized nomic fine-tunes",
+    "nomic_bert": "nomic-embed-text-v1/v1.5",
     "qwen2": "gte-Qwen2-1.5B/7B-instruct, mxbai-rerank-*-v2",
     "qwen3": "Qwen3-Embedding-0.6B/4B/8B, Qwen3-Reranker-0.6B/4B/8B",
     "roberta": "all-distilroberta-v1, all-roberta-large-v1, stsb-roberta cross-encoders",
@@ -302,18 +300,41 @@ def architectures(results: dict[str, Any]) -> str:
     names = [
         f"{engine} {precision}" for precision in ("float32", "int8") for engine in ("native", "onnxruntime")
     ]
-    rows = [["`model_type`", "well-known checkpoints", *names, "same bits in any batch"]]
+    rows = [["`model_type`", *names, "same bits in any batch"]]
     for kind, row in results["architectures"].items():
         cells = [_engine_cell(row.get(name)) for name in names]
         invariant = "yes" if all(each["invariant"] for each in row.values()) else "no"
-        rows.append([f"`{kind}`", CHECKPOINTS.get(kind, "–"), *cells, invariant])
+        rows.append([f"`{kind}`", *cells, invariant])
     packages = results["packages"]
     head = (
         f"{results['machine']['processor']}, {results['threads']} threads, transformers {packages['transformers']}, "
         f"torch {packages['torch']}. float32: the largest difference of a hidden state from transformers, on tiny "
         "random weights; int8: the smallest cosine to them. × is the speed relative to torch, on random weights 384 "
-        "wide with 6 layers and 64 texts of 32 tokens, so without padding on either side. The checkpoints are listed "
-        "by their architecture; their published weights were not run for this table."
+        "wide with 6 layers and 64 texts of 32 tokens, so without padding on either side."
+    )
+    known = "\n".join(f"- `{kind}`: {names}" for kind, names in CHECKPOINTS.items())
+    note = (
+        "Well-known checkpoints, by their architecture; their published weights were not run for this table:"
+    )
+    return f"{head}\n\n{grid(rows)}\n\n{note}\n\n{known}"
+
+
+def decoder(results: dict[str, Any]) -> str:
+    """One row per system: rates on both sets, their ratio to sentence-transformers, and the peak of memory."""
+    base = results["systems"]["st-torch"]["rates"]
+    rows = [["texts/s", "short sentences", "×", "256 tokens", "×", "peak MB"]]
+    for each in results["systems"].values():
+        cells = []
+        for name in ("stsb-test", "long"):
+            rate = each.get("rates", {}).get(name, {}).get("texts_per_second")
+            ratio = None if rate is None else rate / base[name]["texts_per_second"]
+            cells += ["–", "–"] if rate is None else [f"{rate:.1f}", f"{ratio:.2f}"]
+        if each.get("rates"):
+            rows.append([each["title"], *cells, f"{each['peak_mb']:,.0f}"])
+    texts = results["texts"]
+    head = (
+        f"{results['machine']['processor']}, {results['threads']} threads, {texts['stsb-test']['texts']} sentences of "
+        f"STSb and {texts['long']['texts']} documents of 256 tokens, best of {texts['stsb-test']['rounds']}."
     )
     return f"{head}\n\n{grid(rows)}"
 
@@ -327,6 +348,7 @@ def _engine_cell(each: dict[str, Any] | None) -> str:
 
 BLOCKS: dict[str, tuple[str, str, Callable[[dict[str, Any]], str]]] = {
     "architectures": ("reference/models.md", "architectures.json", architectures),
+    "decoder": ("reference/models.md", "encode-qwen3-0.6b.json", decoder),
     "recipes": ("reference/training.md", "recipes.json", recipes),
     "train": ("reference/training.md", "train.json", speed),
     "grouping": ("reference/training.md", "train_grouping.json", grouping),

@@ -71,7 +71,7 @@ def _machine(results: Results) -> str:
     return (
         f"{machine['processor']} ({', '.join(machine['flags'])}), {results['threads']} threads, "
         f"{machine['memory_gb']:.0f} GB, {machine['system']}, Python {machine['python']}; "
-        f"{results['date'][:10]}; all-MiniLM-L6-v2, at most {results['max_length']} tokens; "
+        f"{results['date'][:10]}; {results.get('model', 'all-MiniLM-L6-v2')}, at most {results['max_length']} tokens; "
         f"texts: {results['source']}.{quick}"
     )
 
