@@ -36,32 +36,66 @@ struct Maker {  // owns what the structures point to; exact sizes, so that an ac
     }
 };
 
-static bool run(int int8, bool modern, long tokens, long texts, long width) {
-    const long heads = 4, inner = 104, words = 50, positions = 64;
+enum Form { BERT, MODERN, DECODER, DEBERTA };
+
+static bool run(int int8, Form form, long tokens, long texts, long width) {
+    const long heads = 4, inner = 104, words = 50, positions = 64, rows_of_relative = 30;
+    const bool gated = form == MODERN || form == DECODER, decoder = form == DECODER;
+    const long kv_heads = decoder ? 2 : heads, head = decoder ? 10 : width / heads;
     Maker make = {{}, {}, int8};
-    auto norm = [&] { return Norm{make.some(width), make.some(width), 1e-12}; };
+    auto norm = [&](long n) { return Norm{make.some(n), decoder ? nullptr : make.some(n), 1e-12, decoder}; };
+    auto relative = [&] {  // packed head by head
+        const long size = gemel_packed_bytes(rows_of_relative, head, 0) / 4;
+        make.floats.emplace_back(heads * size);
+        float *packed = make.floats.back().data();
+        for (long h = 0; h < heads; h++)
+            gemel_pack_float(make.some(rows_of_relative * head), rows_of_relative, head, packed + h * size);
+        return packed;
+    };
     std::vector<Block> blocks(2);
     for (auto &block : blocks) {
-        block = {make.linear(3 * width, width), make.linear(width, width), make.linear(modern ? 2 * inner : inner, width),
-                 make.linear(width, inner), norm(), norm(), nullptr, modern ? 4 : -1};
-        if (modern && width / heads % 2 == 0) block.rotary = make.some(positions * (width / heads));
+        block = {};
+        block.qkv = make.linear((heads + 2 * kv_heads) * head, width);
+        block.out = make.linear(width, heads * head);
+        block.up = make.linear(gated ? 2 * inner : inner, width);
+        block.down = make.linear(width, inner);
+        block.attention_norm = norm(width);
+        block.ffn_norm = norm(width);
+        block.window = form == MODERN ? 4 : decoder && &block == &blocks[0] ? 20 : -1;
+        block.causal = decoder;
+        if (gated && head % 2 == 0) block.rotary = make.some(positions * head);
+        if (decoder) {
+            block.query_norm = block.key_norm = norm(head);
+            block.attention_out_norm = block.ffn_out_norm = norm(width);
+        }
+        if (form == DEBERTA) {
+            block.relative_keys = relative();
+            block.relative_queries = relative();
+        }
     }
+    std::vector<int32_t> index(2 * positions - 1);
+    for (long i = 0; i < 2 * positions - 1; i++) index[i] = i * rows_of_relative / (2 * positions - 1);
     Network net = {};
     net.word = make.some(words * width);
-    net.positions = make.some(positions * width);
-    net.padding = modern ? -1 : 3;
-    net.padding_position = modern ? nullptr : make.some(width);
-    net.relative_bias = modern ? nullptr : make.some(heads * (2 * positions - 1));
+    net.positions = gated ? nullptr : make.some(positions * width);
+    net.padding = form == BERT ? 3 : -1;
+    net.padding_position = form == BERT ? make.some(width) : nullptr;
+    net.relative_bias = form == BERT ? make.some(heads * (2 * positions - 1)) : nullptr;
+    net.relative_index = index.data();
+    net.relative_rows = form == DEBERTA ? rows_of_relative : 0;
     net.blocks = blocks.data();
     net.block_count = 2;
-    net.embedding_norm = norm();
-    if (modern) net.final_norm = norm();
+    if (!decoder) net.embedding_norm = norm(width);
+    if (gated) net.final_norm = norm(width);
     net.table_width = net.width = width;
     net.heads = heads;
-    net.ffn_width = modern ? 2 * inner : inner;
+    net.kv_heads = kv_heads;
+    net.head = head;
+    net.ffn_width = gated ? 2 * inner : inner;
     net.activation = 1 + tokens % 4;
     net.max_positions = positions;
-    net.prenorm = net.gated = modern;
+    net.word_scale = decoder ? 5.5 : 1;
+    net.prenorm = net.gated = gated;
     std::vector<int64_t> starts = {0};
     for (int64_t text = 0; text < texts; text++) starts.push_back(starts.back() + (text % 2 ? (tokens + 1) / 2 : tokens));
     const int64_t rows = starts.back();
@@ -78,10 +112,10 @@ static bool run(int int8, bool modern, long tokens, long texts, long width) {
 
 int main() {
     for (int int8 = 0; int8 <= (HAS_INT8 ? 1 : 0); int8++)
-        for (bool modern : {false, true})
+        for (Form form : {BERT, MODERN, DECODER, DEBERTA})
             for (long tokens : {1, 2, 7, 16, 17, 33, 50})
                 for (long texts : {1, 3, 9})
                     for (long width : {52, 48})
-                        if (!run(int8, modern, tokens, texts, width)) return std::puts("not finite"), 1;
+                        if (!run(int8, form, tokens, texts, width)) return std::puts("not finite"), 1;
     std::puts("clean");
 }
