@@ -42,15 +42,28 @@ struct Maker {  // exact sizes, so that an access one past the end is detected
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     Input in = {data, size};
     const bool modern = in.flag();
-    const long heads = 1 + in.upto(4), head = 1 + in.upto(35), width = heads * head, inner = 1 + in.upto(90);
+    const bool rms = in.flag(), own_head = in.flag(), head_norms = in.flag(), out_norms = in.flag(), causal = in.flag();
+    const long kv_heads = 1 + in.upto(2), heads = kv_heads * (1 + in.upto(2)), head = 1 + in.upto(35);
+    const long width = own_head ? 1 + in.upto(90) : heads * head, inner = 1 + in.upto(90);
     const long words = 1 + in.upto(40), positions = 1 + in.upto(70), count = in.upto(3), texts = 1 + in.upto(5);
     const long table_width = in.flag() ? 1 + in.upto(40) : width;
     Maker make = {in, HAS_INT8 ? in.flag() : 0};
-    auto norm = [&] { return Norm{make.some(width, 1), in.flag() ? make.some(width) : nullptr, 1e-5}; };
+    auto norm = [&](long n) {
+        return Norm{make.some(n, 1), !rms && in.flag() ? make.some(n) : nullptr, 1e-5, rms};
+    };
     std::vector<Block> blocks(count);
     for (auto &block : blocks) {
-        block = {make.linear(3 * width, width), make.linear(width, width), make.linear(modern ? 2 * inner : inner, width),
-                 make.linear(width, inner), norm(), norm(), nullptr, in.flag() ? in.upto(20) : -1};
+        block = {};
+        block.qkv = make.linear((heads + 2 * kv_heads) * head, width);
+        block.out = make.linear(width, heads * head);
+        block.up = make.linear(modern ? 2 * inner : inner, width);
+        block.down = make.linear(width, inner);
+        block.attention_norm = norm(width);
+        block.ffn_norm = norm(width);
+        block.window = in.flag() ? in.upto(20) : -1;
+        block.causal = causal;
+        if (head_norms) block.query_norm = block.key_norm = norm(head);
+        if (out_norms) block.attention_out_norm = block.ffn_out_norm = norm(width);
         if (modern && head % 2 == 0) block.rotary = make.some(positions * head);
     }
     Network net = {};
@@ -64,11 +77,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     }
     net.blocks = blocks.data();
     net.block_count = count;
-    net.embedding_norm = {make.some(table_width, 1), make.some(table_width), 1e-5};
-    if (modern) net.final_norm = norm();
+    if (in.flag()) net.embedding_norm = norm(table_width);
+    if (modern) net.final_norm = norm(width);
     net.table_width = table_width;
     net.width = width;
     net.heads = heads;
+    net.kv_heads = kv_heads;
+    net.head = head;
+    net.word_scale = in.flag() ? 3.5 : 1;
     net.ffn_width = modern ? 2 * inner : inner;
     net.activation = 1 + in.upto(3);
     net.max_positions = positions;
