@@ -307,3 +307,35 @@ def test_a_network_with_excessive_sizes_is_refused_immediately(tmp_path, kind, c
     )
     with pytest.raises(ModelError, match=r"config.json (asks for .* are run|(must )?gives? )"):
         read_network({**config, **changes}, weights)
+
+
+@pytest.mark.parametrize(
+    ("model_type", "settings", "lost"),
+    [
+        ("qwen3", {}, "self_attn.q_norm.weight"),
+        ("qwen3", {}, "self_attn.k_norm.weight"),
+        ("gemma3_text", {}, "self_attn.q_norm.weight"),
+        ("qwen2", {}, "self_attn.q_proj.bias"),
+        ("qwen2", {}, "self_attn.v_proj.bias"),
+        ("llama", {"attention_bias": True}, "self_attn.o_proj.bias"),
+        ("llama", {"mlp_bias": True}, "mlp.up_proj.bias"),
+    ],
+)
+def test_a_decoder_that_lost_a_kind_of_weight_is_refused(tmp_path, model_type, settings, lost):
+    pytest.importorskip("transformers", reason="the tiny decoders are made by transformers")
+    config, weights = read_folder(tiny_checkpoint(tmp_path, model_type, **settings))
+    left = {name: weight for name, weight in weights.items() if not name.endswith(lost)}
+    assert len(left) < len(weights)
+    with pytest.raises(ModelError, match=f"{lost.replace('.', '[.]')}' is missing"):
+        read_network(config, left)
+
+
+def test_a_decoder_with_a_bias_that_its_config_does_not_have_is_refused(tmp_path):
+    pytest.importorskip("transformers", reason="the tiny decoders are made by transformers")
+    config, weights = read_folder(tiny_checkpoint(tmp_path, "mistral"))
+    name = next(name for name in weights if name.endswith("q_proj.weight"))
+    weights[name.replace("weight", "bias")] = np.zeros(len(weights[name]), np.float32)
+    with pytest.raises(
+        ModelError, match=r"q_proj\.bias.*which the network of its config\.json does not have"
+    ):
+        read_network(config, weights)

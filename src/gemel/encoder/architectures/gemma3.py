@@ -16,6 +16,7 @@ from gemel.encoder.architectures.llama import (
     attention_step,
     check_kinds,
     feed_forward_step,
+    head_norms,
     head_size,
     is_causal,
     key_heads,
@@ -55,9 +56,7 @@ def read(config: Config, weights: CheckpointWeights) -> Network:
     def block(layer: int, kind: str) -> Block:
         at = f"layers.{layer}"
         attention = attention_step(config, weights, at, heads, head)
-        assert attention["query_norm"] and attention["key_norm"]
-        attention["query_norm"] = _grown(attention["query_norm"])
-        attention["key_norm"] = _grown(attention["key_norm"])
+        attention["query_norm"], attention["key_norm"] = map(_grown, head_norms(config, weights, at, head))
         return Block(
             **attention,
             **feed_forward_step(config, weights, at),

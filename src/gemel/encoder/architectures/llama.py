@@ -27,7 +27,11 @@ from gemel.errors import ModelError
 WORD_TABLE = "embed_tokens.weight"
 
 _ATTENTION = ("q_proj", "k_proj", "v_proj")
-_HEAD_NORMS = ("q_norm", "k_norm")
+_HEAD_NORM_NAMES = ("q_norm", "k_norm")
+
+_HEAD_NORMED = ("qwen3",)
+"""Model types whose heads of queries and keys are normalized."""
+
 _KINDS = ("full_attention", "sliding_attention")
 
 CONFIG_KEYS = key_set(
@@ -93,31 +97,41 @@ class FeedForwardStep(TypedDict):
 def attention_step(
     config: Config, weights: CheckpointWeights, at: str, heads: int, head: int
 ) -> AttentionStep:
-    """The attention of the block `at`, with norms of its heads where the checkpoint has them."""
+    """The attention of the block `at`."""
     width, keys = positive(config, "hidden_size"), key_heads(config, heads)
-    here = f"{at}.self_attn"
-    epsilon = epsilon_of(config, "rms_norm_eps", 1e-6)
-    normed = f"{here}.q_norm.weight" in weights
-    norms = [
-        weights.norm(f"{here}.{name}", head, epsilon, rms=True) if normed else None for name in _HEAD_NORMS
-    ]
+    here, kind = f"{at}.self_attn", config["model_type"]
+    query_norm, key_norm = head_norms(config, weights, at, head) if kind in _HEAD_NORMED else (None, None)
     return {
         "qkv": weights.stacked(
             [f"{here}.{name}" for name in _ATTENTION],
             [heads * head, keys * head, keys * head],
             width,
-            bias=f"{here}.q_proj.bias" in weights,
+            bias=kind == "qwen2" or has_bias(config, "attention_bias"),
         ),
-        "out": weights.linear(f"{here}.o_proj", width, heads * head, bias=f"{here}.o_proj.bias" in weights),
-        "query_norm": norms[0],
-        "key_norm": norms[1],
+        "out": weights.linear(f"{here}.o_proj", width, heads * head, bias=has_bias(config, "attention_bias")),
+        "query_norm": query_norm,
+        "key_norm": key_norm,
     }
+
+
+def head_norms(config: Config, weights: CheckpointWeights, at: str, head: int) -> tuple[Norm, Norm]:
+    """The norms of each head of the queries and of the keys."""
+    epsilon = epsilon_of(config, "rms_norm_eps", 1e-6)
+    queries, keys = (
+        weights.norm(f"{at}.self_attn.{name}", head, epsilon, rms=True) for name in _HEAD_NORM_NAMES
+    )
+    return queries, keys
+
+
+def has_bias(config: Config, key: str) -> bool:
+    """Whether the layers have biases, by config.json; Mistral and Qwen2 have no setting for it, and none."""
+    return config["model_type"] not in ("mistral", "qwen2") and bool(config.get(key))
 
 
 def feed_forward_step(config: Config, weights: CheckpointWeights, at: str) -> FeedForwardStep:
     """The gated feed-forward step of the block `at`."""
     width, inner = positive(config, "hidden_size"), positive(config, "intermediate_size")
-    bias = f"{at}.mlp.up_proj.bias" in weights
+    bias = config["model_type"] in ("llama", "eurobert") and has_bias(config, "mlp_bias")
     names = [f"{at}.mlp.gate_proj", f"{at}.mlp.up_proj"]
     return {
         "up": weights.stacked(names, [inner, inner], width, bias=bias),
