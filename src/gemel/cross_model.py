@@ -35,7 +35,7 @@ from gemel.encoder.cross import (
 )
 from gemel.encoder.engines.engine import EnginePool
 from gemel.encoder.engines.torch import TorchPairEngine
-from gemel.encoder.head import softmax
+from gemel.encoder.head import sigmoid, softmax
 from gemel.encoder.tokenizer import Windows, refuse_long, warn_of_long
 from gemel.encoder.weights import read_network
 from gemel.errors import InputError, ModelError
@@ -391,9 +391,3 @@ def _torch_parts(
         )
     # The engine gives the numbers of the labels, so the head has no layers.
     return _Parts(engines, CrossHead("cls", ()), opened.vocabulary, max_positions(checkpoint.encoder.config))
-
-
-def sigmoid(x: Vectors) -> Vectors:
-    """1 / (1 + exp(-x)), of any number."""
-    small = np.exp(-np.abs(x))  # at most 1, so nothing overflows
-    return np.asarray(np.where(x >= 0, np.float32(1), small) / (np.float32(1) + small), dtype=np.float32)

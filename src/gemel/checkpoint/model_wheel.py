@@ -18,9 +18,9 @@ from types import TracebackType
 from typing import IO
 
 from gemel.checkpoint.cache import is_name
-from gemel.checkpoint.card import read_license
 from gemel.checkpoint.fingerprint import weights_hash
 from gemel.checkpoint.folder import Checkpoint, is_cross_encoder, read_checkpoint
+from gemel.checkpoint.license import read_license
 from gemel.checkpoint.sources import GROUP, INSIDE
 from gemel.errors import InputError, WorkError
 from gemel.files.atomic import atomic_file

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from gemel.compat.model import LOADING, refuse
 from gemel.compat.util import to_tensor
-from gemel.cross_model import CrossModel, load_cross, sigmoid
-from gemel.encoder.head import softmax
+from gemel.cross_model import CrossModel, load_cross
+from gemel.encoder.head import sigmoid, softmax
 from gemel.errors import NOT_MEMBERS, InputError
 from gemel.options import CrossOptions
 

@@ -93,7 +93,8 @@ def _elu(x: Vectors, alpha: float = 1.0, scale: float = 1.0) -> Vectors:
     return np.float32(scale) * (np.maximum(x, np.float32(0)) + low)
 
 
-def _sigmoid(x: Vectors) -> Vectors:
+def sigmoid(x: Vectors) -> Vectors:
+    """1 / (1 + exp(-x)) in float32, of any number."""
     # exp of a positive number could overflow; both forms are the same function.
     small = np.exp(-np.abs(x))
     return np.divide(np.where(x >= 0, np.float32(1), small), np.float32(1) + small, dtype=np.float32)
@@ -117,9 +118,9 @@ _ACTIVATIONS: dict[str, Callable[[Vectors], Vectors]] = {
     "identity": lambda x: x,
     "tanh": np.tanh,
     "relu": lambda x: np.maximum(x, np.float32(0)),
-    "sigmoid": _sigmoid,
+    "sigmoid": sigmoid,
     "gelu": lambda x: x * np.float32(0.5) * (np.float32(1) + _erf(x * np.float32(0.5**0.5))),
-    "silu": lambda x: x * _sigmoid(x),
+    "silu": lambda x: x * sigmoid(x),
     "elu": _elu,
     "selu": lambda x: _elu(x, *_SELU),
     "celu": _elu,  # equal to ELU where alpha is 1

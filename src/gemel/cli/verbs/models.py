@@ -199,8 +199,8 @@ def convert(folder: Path, out: Path | None, as_json: bool) -> None:
 
 def _facts(checkpoint: Checkpoint) -> dict[str, Any]:
     """Everything that `show` prints, in its order, as JSON values."""
-    from gemel.checkpoint.card import read_license
     from gemel.checkpoint.fingerprint import weights_hash
+    from gemel.checkpoint.license import read_license
     from gemel.checkpoint.sources import folder_size
 
     config, named = checkpoint.config, read_license(checkpoint.folder)

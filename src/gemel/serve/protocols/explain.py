@@ -15,11 +15,12 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from gemel.cross_model import CrossModel
+from gemel.encoder.head import sigmoid
 from gemel.errors import InputError
 from gemel.serve.batcher import EmbedOptions
 from gemel.serve.errors import PlainError, RouteError
 from gemel.serve.options import TooLarge
-from gemel.serve.protocols.rerank import score_pairs, sigmoid
+from gemel.serve.protocols.rerank import score_pairs
 from gemel.serve.protocols.texts import check_tokens, embed_many
 from gemel.serve.routes import OwnRequest, Routes, Texts, example, json_response
 from gemel.serve.services import Call

@@ -20,6 +20,7 @@ from pydantic import AliasChoices, BaseModel, Field
 from starlette.responses import Response
 
 from gemel.cross_model import CrossModel
+from gemel.encoder.head import sigmoid
 from gemel.errors import InputError
 from gemel.options import CrossOptions
 from gemel.serve.batcher import EmbedOptions
@@ -334,11 +335,6 @@ async def score(call: Call, query: str, documents: Sequence[str], options: Embed
     of_query, of_documents = await embed_query_and_documents(call, query, documents, normalized)
     raw = np.clip(of_documents.vectors @ of_query.vectors[0], -1, 1)
     return RelevanceScores(raw, (1 + raw) / 2, of_query.total_tokens + of_documents.total_tokens)
-
-
-def sigmoid(logits: Vectors) -> Vectors:
-    """From 0 to 1, in float32."""
-    return np.asarray(1 / (1 + np.exp(-logits.clip(-80, 80))), dtype=np.float32)
 
 
 @dataclass(frozen=True, eq=False)
