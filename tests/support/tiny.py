@@ -350,21 +350,27 @@ def reference_network(folder: Path) -> Any:
     return auto.from_pretrained(folder).eval()
 
 
+def randomize(model: Any, seed: int, *, norms: float = 1.0) -> None:
+    """Random numbers for every weight of a torch model; those of norms are around `norms`."""
+    import torch
+
+    random = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for label, weight in model.named_parameters():
+            spread = weight.shape[-1] ** -0.5 if weight.dim() == 2 else 0.1
+            weight.normal_(norms if "norm.weight" in label.lower() else 0.0, spread, generator=random)
+
+
 def tiny_checkpoint(folder: Path, model_type: str, *, seed: int = 0, **settings: Any) -> Path:
     """Any architecture, made by transformers with random numbers; `settings` go to its config."""
-    import torch
     import transformers
 
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     name, own = ARCHITECTURES[model_type]
     model = transformers.AutoModel.from_config(getattr(transformers, name)(**{**own, **settings}))
-    random = torch.Generator().manual_seed(seed)
-    middle = 0.0 if "gemma" in model_type else 1.0  # Gemma stores the differences from 1
-    with torch.no_grad():
-        for label, weight in model.named_parameters():
-            spread = weight.shape[-1] ** -0.5 if weight.dim() == 2 else 0.1
-            weight.normal_(middle if "norm.weight" in label.lower() else 0.0, spread, generator=random)
+    # Gemma stores the weights of norms as their differences from 1.
+    randomize(model, seed, norms=0.0 if "gemma" in model_type else 1.0)
     model.save_pretrained(folder)
     tiny_tokenizer(folder / "tokenizer.json")
     width = int(json.loads((folder / "config.json").read_text()).get("hidden_size", 32))

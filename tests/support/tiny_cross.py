@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tiny import ARCHITECTURES, SPECIAL_TOKENS, tiny_tokenizer
+from tiny import ARCHITECTURES, SPECIAL_TOKENS, randomize, tiny_tokenizer
 
 HEADED = sorted(set(ARCHITECTURES) - {"mt5", "t5"})
 """Those whose head for pairs gemel reads."""
@@ -24,17 +24,12 @@ def tiny_cross(
     **settings: Any,
 ) -> Path:
     """A ...ForSequenceClassification of random numbers with its tokenizer; `settings` go to its config."""
-    import torch
     import transformers
 
     name, own = ARCHITECTURES[model_type]
     config = getattr(transformers, name)(**{**own, "num_labels": labels, **settings})
     model = transformers.AutoModelForSequenceClassification.from_config(config)
-    random = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for label, weight in model.named_parameters():
-            spread = weight.shape[-1] ** -0.5 if weight.dim() == 2 else 0.1
-            weight.normal_(1.0 if "norm.weight" in label.lower() else 0.0, spread, generator=random)
+    randomize(model, seed)
     model.save_pretrained(folder)
     _write_tokenizer(folder, max_length, model_type in TYPED if typed is None else typed)
     return folder
@@ -55,8 +50,8 @@ def _write_tokenizer(folder: Path, max_length: int, typed: bool) -> None:
         )
         tokenizer.save(str(path))
     names = ["input_ids", *(["token_type_ids"] if typed else []), "attention_mask"]
-    marks = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token"), SPECIAL_TOKENS, strict=True))
-    settings = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": max_length, **marks}
+    special = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token"), SPECIAL_TOKENS, strict=True))
+    settings = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": max_length, **special}
     (folder / "tokenizer_config.json").write_text(json.dumps({**settings, "model_input_names": names}))
 
 
@@ -104,17 +99,12 @@ def tiny_reranker(
 ) -> Path:
     """A ...ForCausalLM of random numbers, which answers "was" or `false`; `modules`: with the files of
     sentence-transformers, otherwise plain."""
-    import torch
     import transformers
 
     name, own = ARCHITECTURES[model_type]
     config = getattr(transformers, name)(**{**own, "tie_word_embeddings": tied, **settings})
     model = transformers.AutoModelForCausalLM.from_config(config)
-    random = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for label, weight in model.named_parameters():
-            spread = weight.shape[-1] ** -0.5 if weight.dim() == 2 else 0.1
-            weight.normal_(1.0 if "norm.weight" in label.lower() else 0.0, spread, generator=random)
+    randomize(model, seed)
     model.save_pretrained(folder)
     _write_tokenizer(folder, 64, typed=False)
     if modules:

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tiny import _write_modules, tiny_tokenizer
+from tiny import _write_modules, randomize, tiny_tokenizer
 
 _SMALL = {"vocab_size": 212, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
 _BERT = {**_SMALL, "intermediate_size": 64, "max_position_embeddings": 256}
@@ -54,17 +54,12 @@ OTHERS: dict[str, tuple[str, dict[str, Any]]] = {
 
 def tiny_other(folder: Path, name: str, *, auto: str = "AutoModel", seed: int = 0, **settings: Any) -> Path:
     """One of `OTHERS`, saved from the class that `auto` of transformers takes, with a tokenizer."""
-    import torch
     import transformers
 
     kind, own = OTHERS[name]
     config = getattr(transformers, kind)(**{**own, **settings})
     model = getattr(transformers, auto).from_config(config)
-    random = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for label, weight in model.named_parameters():
-            spread = weight.shape[-1] ** -0.5 if weight.dim() == 2 else 0.1
-            weight.normal_(1.0 if "norm.weight" in label.lower() else 0.0, spread, generator=random)
+    randomize(model, seed)
     model.save_pretrained(folder)
     tiny_tokenizer(folder / "tokenizer.json")
     return folder

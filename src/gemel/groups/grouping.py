@@ -415,7 +415,7 @@ def _names_topic(word: str) -> bool:
 
 
 def _key(word: str) -> str:
-    """The same for card and cards. English only: the forms of other languages are counted apart."""
+    """The same for card and cards. English only: the forms of other languages are counted separately."""
     if len(word) > 3 and word.endswith("s") and not word.endswith(("ss", "us", "is")):
         word = word[:-1]
     return f"{word[:-2]}y" if word.endswith("ie") else word
