@@ -16,7 +16,9 @@ from gemel.cli.output import RowsOut, echo
 from gemel.errors import InputError
 
 if TYPE_CHECKING:
+    from gemel.cli.documents import InputRows
     from gemel.options import EncodeOptions
+    from gemel.texts.search import TextPairs
 
 EXAMPLES = """\b
 Examples:
@@ -91,14 +93,9 @@ def command(  # noqa: PLR0913 - one argument per flag
     swapped roles set apart, as far as English words show it, are marked as differences.
     """
     import gemel
-    from gemel.cli.documents import read_input, warn_of_blank, with_names
+    from gemel.cli.documents import read_input, warn_of_blank
 
-    if on is not None and candidates_each is not None:
-        raise InputError("--fast and --on are two ways to be faster. Choose one")
-    if (label_file is None) != (request["target_precision"] is None):
-        raise InputError("--labels FILE and --target-precision P belong together: give both")
-    if label_file is not None and candidates_each is not None:
-        raise InputError("--labels needs the scores of all pairs, which --fast does not compute. Choose one")
+    _check_combination(on, candidates_each, label_file, request["target_precision"])
     request["labels"] = None if label_file is None else _read_labels(label_file)
     if all(request[name] is None for name in ("k", "min_score", "expected_false", "labels")):
         request["k"] = _DEFAULT
@@ -122,20 +119,36 @@ def command(  # noqa: PLR0913 - one argument per flag
             **flags.student_of(where.model, candidates_each, options),
         )
         where.done("pairs", len(first.rows) + len(second.rows if second else ()))
-    right = second or first
-    rows = result.rows(first.ids, None if second is None else second.ids)
-    named = with_names(rows, {"left": first.with_ids, "right": right.with_ids})
-    if target.out is None and (target.as_json or not sys.stdout.isatty()):
-        named = map(_with_differences, named)
-    elif target.out is None:
-        named = _marked(named)
-    target.put(named, hidden=("left", "right"))
+    _put(target, result, first, second)
     if working is not None:
         shutil.rmtree(working, ignore_errors=True)
     for note in (result.calibration, result.precision):
         if note is not None:
             echo(note.summary(), err=True)
     echo(result.summary(), err=True)
+
+
+def _check_combination(
+    on: flags.On | None, candidates_each: int | None, label_file: str | None, target_precision: float | None
+) -> None:
+    if on is not None and candidates_each is not None:
+        raise InputError("--fast and --on are two ways to be faster. Choose one")
+    if (label_file is None) != (target_precision is None):
+        raise InputError("--labels FILE and --target-precision P belong together: give both")
+    if label_file is not None and candidates_each is not None:
+        raise InputError("--labels needs the scores of all pairs, which --fast does not compute. Choose one")
+
+
+def _put(target: RowsOut, result: TextPairs, left: InputRows, right: InputRows | None) -> None:
+    """The pairs to the output; printed ones with what sets them apart."""
+    from gemel.cli.documents import with_names
+
+    rows = result.rows(left.ids, None if right is None else right.ids)
+    named = with_names(rows, {"left": left.with_ids, "right": (right or left).with_ids})
+    if target.out is None:
+        lines = target.as_json or not sys.stdout.isatty()
+        named = map(_with_differences, named) if lines else _marked(named)
+    target.put(named, hidden=("left", "right"))
 
 
 def _read_labels(path: str) -> list[tuple[str, str, int]]:
