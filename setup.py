@@ -11,7 +11,7 @@ KERNELS = {  # module: its source, the headers next to it, and its compiler flag
     # Multiply and add are fused only where the source does so explicitly: the bits of a row depend on it.
     "gemel.encoder.native": (
         "kernel.cpp",
-        ("vector", "matmul", "network", "attention", "team"),
+        ("vector", "matmul", "amx", "int8", "bfloat16", "network", "attention", "team"),
         ["-ffp-contract=off"],
     ),
     # Sums here are bounds that allow for rounding, or exact: fusing does not change results.
@@ -32,8 +32,16 @@ FLAGS = [
 ]
 AVX512 = [f"-mavx512{part}" for part in ("f", "bw", "vl", "dq")] + ["-mfma", "-mprefer-vector-width=512"]
 LEVELS = {"baseline": []}
-if platform.machine().lower() in ("x86_64", "amd64"):
-    LEVELS |= {"avx2": ["-mavx2", "-mfma"], "avx512": AVX512, "avx512vnni": [*AVX512, "-mavx512vnni"]}
+match platform.machine().lower():
+    case "x86_64" | "amd64":
+        LEVELS |= {"avx2": ["-mavx2", "-mfma"], "avx512": AVX512, "avx512vnni": [*AVX512, "-mavx512vnni"]}
+        LEVELS["avxvnni"] = [*LEVELS["avx2"], "-mavxvnni"]
+        LEVELS["avx512bf16"] = [*LEVELS["avx512vnni"], "-mavx512bf16"]
+        LEVELS["amx"] = [*LEVELS["avx512bf16"], "-mamx-tile", "-mamx-int8", "-mamx-bf16"]
+    case "aarch64" | "arm64":
+        LEVELS["neon-dotprod"] = ["-march=armv8.2-a+dotprod"]
+        LEVELS["neon-i8mm"] = ["-march=armv8.6-a+i8mm+bf16"]
+ENCODER_ONLY = ("avxvnni", "avx512bf16", "amx", "neon-dotprod", "neon-i8mm")  # the scan multiplies nothing that they speed up
 
 
 def extension(module: str, level: str) -> Extension:
@@ -50,4 +58,11 @@ def extension(module: str, level: str) -> Extension:
     )
 
 
-setup(ext_modules=[extension(module, level) for module in KERNELS for level in LEVELS])
+setup(
+    ext_modules=[
+        extension(module, level)
+        for module in KERNELS
+        for level in LEVELS
+        if module == "gemel.encoder.native" or level not in ENCODER_ONLY
+    ]
+)

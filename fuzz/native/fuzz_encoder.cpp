@@ -7,7 +7,7 @@
 
 struct Maker {  // exact sizes, so that an access one past the end is detected
     Input &in;
-    int int8;
+    int kind;
     std::deque<std::vector<float>> floats = {};
     std::deque<std::vector<char>> bytes = {};
 
@@ -22,17 +22,18 @@ struct Maker {  // exact sizes, so that an access one past the end is detected
         layer.bias = some(round_up(outputs, 64));
         layer.outputs = outputs;
         layer.inputs = inputs;
-        bytes.emplace_back(gemel_packed_bytes(outputs, inputs, int8) + 64);
+        layer.kind = kind;
+        bytes.emplace_back(gemel_packed_bytes(outputs, inputs, kind) + 64);
         void *packed = (void *)round_up((long)bytes.back().data(), 64);
-        if (int8) {
+        if (kind == INT8) {
             std::vector<int8_t> weight(outputs * inputs);
             for (auto &value : weight) value = (int8_t)(in.number(false) * 127);
-            gemel_pack_int8(weight.data(), outputs, inputs, (int8_t *)packed);
+            gemel_pack(weight.data(), outputs, inputs, kind, packed);
             layer.scale = some(round_up(outputs, 64), .01f);
             layer.column_sum = some(round_up(outputs, 64));
             layer.even = in.flag() ? some(inputs, 1.5f) : nullptr;
         } else {
-            gemel_pack_float(some(outputs * inputs), outputs, inputs, (float *)packed);
+            gemel_pack(some(outputs * inputs), outputs, inputs, kind, packed);
         }
         layer.packed = packed;
         return layer;
@@ -47,7 +48,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     const long width = own_head ? 1 + in.upto(90) : heads * head, inner = 1 + in.upto(90);
     const long words = 1 + in.upto(40), positions = 1 + in.upto(70), count = in.upto(3), texts = 1 + in.upto(5);
     const long table_width = in.flag() ? 1 + in.upto(40) : width;
-    Maker make = {in, HAS_INT8 ? in.flag() : 0};
+    Maker make = {in, (int)in.upto(HAS_BFLOAT16 ? BFLOAT16 : INT8)};
     auto norm = [&](long n) {
         return Norm{make.some(n, 1), !rms && in.flag() ? make.some(n) : nullptr, 1e-5, rms};
     };

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal, Protocol, TypedDict, TypeVar, get_arg
 
 from gemel.errors import InputError, keyword_hint
 
-Precision = Literal["float32", "int8"]
+Precision = Literal["float32", "bfloat16", "int8"]
 
 Output = Literal["float32", "float16", "int8", "binary"]
 

@@ -1,7 +1,10 @@
 """The native kernel, at every level this processor supports: equal to the reference, and batch-invariant."""
 
+import shutil
+import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,8 +23,15 @@ pytestmark = pytest.mark.skipif(
     not native.levels(), reason="no compiler was there at install: no native kernel"
 )
 LEVELS = native.levels()
-INT8_LEVELS = [level for level in LEVELS if native.int8_bits(level)]
-KERNELS = [("float32", level) for level in LEVELS] + [("int8", level) for level in INT8_LEVELS]
+BFLOAT16_LEVELS = [level for level in LEVELS if native.runs_bfloat16(level)]
+DISTINCT = [*dict.fromkeys((*LEVELS[:1], "baseline"))] if LEVELS else []  # the other levels have the bits of the best
+FUSING = [level for level in LEVELS if level != "baseline"]  # multiply and add round once; on x86 the baseline rounds twice
+KERNELS = [
+    *((precision, level) for precision in ("float32", "int8") for level in LEVELS),
+    *(("bfloat16", level) for level in BFLOAT16_LEVELS),
+]
+SOURCE = Path(native.__file__).parent.parent / "native" / "kernel.cpp"
+COMPILER = shutil.which("g++") or shutil.which("clang++")
 
 
 @pytest.fixture(scope="module", params=model_types())
@@ -37,7 +47,7 @@ def plain(tmp_path_factory):
     return read_network(*read_folder(folder))
 
 
-@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("level", DISTINCT)
 def test_hidden_states_equal_the_reference(folder, level):
     import torch
 
@@ -104,7 +114,7 @@ def test_groups_of_several_lengths_in_one_call_are_bit_identical_to_separate_cal
         np.testing.assert_array_equal(states, engine.hidden(ids))
 
 
-@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("level", DISTINCT)
 def test_every_architecture_takes_several_lengths_in_one_call(folder, level):
     engine = native.NativeEngine(read_network(*read_folder(folder)), level=level)
     groups = [some_ids(2, 40), some_ids(3, 9)]
@@ -132,13 +142,95 @@ def test_a_row_has_the_same_bits_alone_and_in_any_batch(plain, precision, level,
     assert np.array_equal(engine.hidden(ids[::-1])[::-1], together)
 
 
-@pytest.mark.parametrize("level", INT8_LEVELS)
-def test_int8_stays_near_float32(plain, level):
+@pytest.mark.parametrize(("precision", "level"), [kernel for kernel in KERNELS if kernel[0] != "float32"])
+def test_narrow_numbers_stay_near_float32(plain, precision, level):
     ids = some_ids(20, 12)
     exact = native.NativeEngine(plain, level=level).hidden(ids)
-    small = native.NativeEngine(plain, precision="int8", level=level).hidden(ids)
+    small = native.NativeEngine(plain, precision=precision, level=level).hidden(ids)
     assert not np.array_equal(exact, small)
     assert mean_cosine(exact, small).min() > 0.995
+
+
+def test_bfloat16_is_computed_in_float32_where_the_processor_has_no_instructions_for_it(plain):
+    ids = some_ids(3, 9)
+    for level in LEVELS:
+        engine = native.NativeEngine(plain, precision="bfloat16", level=level)
+        assert engine.precision == ("bfloat16" if level in BFLOAT16_LEVELS else "float32")
+        exact = native.NativeEngine(plain, level=level).hidden(ids)
+        assert np.array_equal(engine.hidden(ids), exact) == (level not in BFLOAT16_LEVELS)
+
+
+LENGTHS = (1, 5, 16, 17, 31, 47, 60)
+
+
+@pytest.mark.parametrize("precision", ["float32", "int8"])
+def test_every_level_that_fuses_gives_the_same_bits(folder, precision):
+    network = read_network(*read_folder(folder))
+    engines = [native.NativeEngine(network, precision=precision, level=level) for level in FUSING]
+    for tokens in LENGTHS:
+        ids = some_ids(2, tokens)
+        first, *others = (engine.hidden(ids) for engine in engines)
+        for level, states in zip(FUSING[1:], others, strict=True):
+            np.testing.assert_array_equal(states, first, err_msg=f"{level}, {tokens} tokens")
+
+
+def compiled(folder, level, flags):
+    """A kernel compiled by this test for a level of its own."""
+    path = folder / f"{level}.so"
+    basic = ["-O1", "-std=c++17", "-shared", "-fPIC", "-pthread", "-w", "-fno-math-errno", "-ffp-contract=off"]
+    subprocess.run([COMPILER, *basic, *flags, SOURCE, "-o", path], check=True)
+    return path
+
+
+EMULATED = {  # instructions that this processor may not have, in plain C++: what is around them is tested everywhere
+    "amx": ("avx512vnni", ["-DGEMEL_EMULATE_AMX", *(f"-mavx512{part}" for part in ("f", "bw", "vl", "dq", "vnni"))]),
+    "avxvnni": ("avx2", ["-DGEMEL_EMULATE_AVXVNNI", "-mavx2", "-mfma"]),
+}
+
+
+@pytest.fixture(scope="module", params=EMULATED)
+def emulated(request, tmp_path_factory):
+    """Opens engines of a level whose instructions are emulated."""
+    needs, flags = EMULATED[request.param]
+    if needs not in LEVELS:
+        pytest.skip(f"the vectors around the emulated instructions need {needs}")
+    if COMPILER is None:
+        pytest.skip("no C++ compiler on this machine")
+    path = compiled(tmp_path_factory.mktemp("kernels"), request.param, flags)
+
+    def engine(network, precision):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(native, "_path", lambda level: path)
+            patch.setattr(native, "levels", lambda: ["emulated"])
+            return native.NativeEngine(network, precision=precision)
+
+    return engine
+
+
+@pytest.fixture(scope="module", params=[(52, 4), (160, 5)])
+def odd_or_wide(request, tmp_path_factory):
+    """Inputs narrower and wider than a row of tiles, panels of one to three vectors."""
+    width, heads = request.param
+    folder = tiny_bert(tmp_path_factory.mktemp(f"wide{width}"), width=width, heads=heads)
+    return read_network(*read_folder(folder))
+
+
+@pytest.mark.parametrize("precision", ["float32", "int8"])
+def test_emulated_levels_give_the_same_bits_as_the_others(emulated, odd_or_wide, precision):
+    engine = emulated(odd_or_wide, precision)
+    other = native.NativeEngine(odd_or_wide, precision=precision, level=FUSING[0])
+    for texts, tokens in ((1, 1), (1, 9), (1, 16), (3, 17), (2, 33), (37, 5)):
+        ids = some_ids(texts, tokens)
+        np.testing.assert_array_equal(engine.hidden(ids), other.hidden(ids))
+
+
+def test_bfloat16_in_emulated_tiles_is_near_float32_and_batch_invariant(emulated, odd_or_wide):
+    engine = emulated(odd_or_wide, "bfloat16")
+    ids = some_ids(37, 7)
+    together = engine.hidden(ids)
+    assert mean_cosine(together, native.NativeEngine(odd_or_wide).hidden(ids)).min() > 0.999
+    for row in range(0, len(ids), 6):
+        np.testing.assert_array_equal(engine.hidden(ids[row : row + 1])[0], together[row])
 
 
 def test_threads_that_share_an_engine_do_not_disturb_each_other(plain):
@@ -150,7 +242,7 @@ def test_threads_that_share_an_engine_do_not_disturb_each_other(plain):
 
 
 def test_the_kernel_reads_no_memory_of_an_earlier_call(plain):
-    engine = native.NativeEngine(plain, precision="int8" if INT8_LEVELS else "float32")
+    engine = native.NativeEngine(plain, precision="int8")
     ids = some_ids(4, 5)
     first = engine.hidden(ids)
     engine.hidden(some_ids(30, 60, seed=1))  # fills the scratch memory with other numbers
@@ -163,7 +255,7 @@ def test_the_kernel_says_why_it_cannot_run_a_network(plain):
         InputError, match=r"expects both norms in a post-norm block\. Use engine='onnxruntime'"
     ):
         native.NativeEngine(replace(plain, blocks=(block,)))
-    with pytest.raises(InputError, match="no float32 kernel 'sse9' for this processor"):
+    with pytest.raises(InputError, match="no kernel 'sse9' for this processor"):
         native.NativeEngine(plain, level="sse9")
 
 
@@ -176,7 +268,6 @@ def test_weights_of_int8_are_within_half_a_step():
         assert (np.abs(small.integers * small.scale[:, None] - weight) <= small.scale[:, None] * 0.5001).all()
 
 
-@pytest.mark.skipif(not INT8_LEVELS, reason="no int8 kernel for this processor")
 def test_quantized_weights_are_cached_next_to_the_model(tmp_path):
     folder = tiny_bert(tmp_path / "model")
     network, sources = read_network(*read_folder(folder)), (folder / "model.safetensors",)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gemel.encoder.engines.native import NativeEngine, int8_bits, levels
+from gemel.encoder.engines.native import NativeEngine, levels
 from gemel.encoder.engines.onnx import OnnxEngine
 from gemel.encoder.engines.reference import PlainNetwork
 from networks import FORMS, POSITIONS, WORDS, random_network
 
 LENGTHS = (1, 2, 5, 17, 49, 90)
-ENGINES = ["onnxruntime", *(f"native-{level}" for level in levels())]
+FUSING = [level for level in levels() if level != "baseline"]
+ENGINES = ["onnxruntime", *(f"native-{level}" for level in (*FUSING[:1], *levels()[-1:]))]
 
 
 @pytest.fixture(scope="module", params=FORMS)
@@ -22,10 +23,7 @@ def network(request):
 def open_engine(name, network, precision="float32"):
     if name == "onnxruntime":
         return OnnxEngine(network, precision=precision)
-    level = name.partition("-")[2]
-    if precision == "int8" and not int8_bits(level):
-        pytest.skip(f"the level {level} has no int8")
-    return NativeEngine(network, precision=precision, level=level)
+    return NativeEngine(network, precision=precision, level=name.partition("-")[2])
 
 
 def some_ids(texts, tokens, seed=0):
@@ -49,6 +47,15 @@ def test_every_form_has_the_same_bits_in_any_batch(network, name, precision):
         together = engine.hidden(ids)
         for row in range(len(ids)):
             assert np.array_equal(engine.hidden(ids[row : row + 1])[0], together[row])
+
+
+@pytest.mark.parametrize("precision", ["float32", "int8"])
+def test_every_form_has_the_same_bits_on_every_level_that_fuses(network, precision):
+    engines = [NativeEngine(network, precision=precision, level=level) for level in FUSING]
+    for tokens in LENGTHS:
+        ids = some_ids(2, tokens)
+        for level, engine in zip(FUSING, engines, strict=True):
+            np.testing.assert_array_equal(engine.hidden(ids), engines[0].hidden(ids), err_msg=level)
 
 
 @pytest.mark.skipif(not levels(), reason="no kernel was compiled")

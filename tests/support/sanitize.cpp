@@ -7,7 +7,7 @@
 struct Maker {  // owns what the structures point to; exact sizes, so that an access one past the end is detected
     std::deque<std::vector<float>> floats;
     std::deque<std::vector<char>> bytes;
-    int int8;
+    int kind;
 
     const float *some(long n, float offset = 0) {
         floats.emplace_back(n);
@@ -20,16 +20,17 @@ struct Maker {  // owns what the structures point to; exact sizes, so that an ac
         layer.bias = some(outputs + 64);
         layer.outputs = outputs;
         layer.inputs = inputs;
-        bytes.emplace_back(gemel_packed_bytes(outputs, inputs, int8) + 64);
+        layer.kind = kind;
+        bytes.emplace_back(gemel_packed_bytes(outputs, inputs, kind) + 64);
         void *packed = (void *)round_up((long)bytes.back().data(), 64);
-        if (int8) {
+        if (kind == INT8) {
             std::vector<int8_t> weight(outputs * inputs, 3);
-            gemel_pack_int8(weight.data(), outputs, inputs, (int8_t *)packed);
+            gemel_pack(weight.data(), outputs, inputs, kind, packed);
             layer.scale = some(outputs + 64);
             layer.column_sum = some(outputs + 64);
             layer.even = some(inputs, 1.5);
         } else {
-            gemel_pack_float(some(outputs * inputs), outputs, inputs, (float *)packed);
+            gemel_pack(some(outputs * inputs), outputs, inputs, kind, packed);
         }
         layer.packed = packed;
         return layer;
@@ -38,18 +39,18 @@ struct Maker {  // owns what the structures point to; exact sizes, so that an ac
 
 enum Form { BERT, MODERN, DECODER, DEBERTA };
 
-static bool run(int int8, Form form, long tokens, long texts, long width) {
+static bool run(int kind, Form form, long tokens, long texts, long width) {
     const long heads = 4, inner = 104, words = 50, positions = 64, rows_of_relative = 30;
     const bool gated = form == MODERN || form == DECODER, decoder = form == DECODER;
     const long kv_heads = decoder ? 2 : heads, head = decoder ? 10 : width / heads;
-    Maker make = {{}, {}, int8};
+    Maker make = {{}, {}, kind};
     auto norm = [&](long n) { return Norm{make.some(n), decoder ? nullptr : make.some(n), 1e-12, decoder}; };
     auto relative = [&] {  // packed head by head
-        const long size = gemel_packed_bytes(rows_of_relative, head, 0) / 4;
+        const long size = gemel_packed_bytes(rows_of_relative, head, FLOAT32) / 4;
         make.floats.emplace_back(heads * size);
         float *packed = make.floats.back().data();
         for (long h = 0; h < heads; h++)
-            gemel_pack_float(make.some(rows_of_relative * head), rows_of_relative, head, packed + h * size);
+            gemel_pack(make.some(rows_of_relative * head), rows_of_relative, head, FLOAT32, packed + h * size);
         return packed;
     };
     std::vector<Block> blocks(2);
@@ -111,11 +112,11 @@ static bool run(int int8, Form form, long tokens, long texts, long width) {
 }
 
 int main() {
-    for (int int8 = 0; int8 <= (HAS_INT8 ? 1 : 0); int8++)
+    for (int kind = FLOAT32; kind <= (HAS_BFLOAT16 ? BFLOAT16 : INT8); kind++)
         for (Form form : {BERT, MODERN, DECODER, DEBERTA})
             for (long tokens : {1, 2, 7, 16, 17, 33, 50})
                 for (long texts : {1, 3, 9})
                     for (long width : {52, 48})
-                        if (!run(int8, form, tokens, texts, width)) return std::puts("not finite"), 1;
+                        if (!run(kind, form, tokens, texts, width)) return std::puts("not finite"), 1;
     std::puts("clean");
 }

@@ -25,7 +25,7 @@ from gemel.files.atomic import atomic_file, write_atomic
 
 Factors: TypeAlias = Callable[[], Mapping[Linear, NDArray[np.float32]]]
 
-_VERSION = "3"
+_VERSION = "4"
 
 _FIRST_PART, _SAMPLES, _SAMPLE = 2**18, 64, 4096  # bytes
 
@@ -45,7 +45,7 @@ class QuantizedLinear:
 def quantize_linear(
     weight: NDArray[np.float32], *, bits: int = 8, factors: NDArray[np.float32] | None = None
 ) -> QuantizedLinear:
-    """Symmetric integers of `bits` bits: 8 where the processor adds products in 32 bits, 7 where it does in 16."""
+    """Symmetric integers of `bits` bits: 7 for ONNX Runtime on processors that add products in 16 bits."""
     weight = weight if factors is None else weight * factors
     most = 2 ** (bits - 1) - 1
     scale = np.abs(weight).max(axis=1, initial=0) / np.float32(most)
@@ -66,13 +66,11 @@ class Int8Store:
         """`sources`: the weight files that the integers are made from. Without a folder nothing is cached."""
         self._folder = folder / ".gemel" if folder else None
         self._sources = sources
-        self._bits = 8
         self._known: Tensors | None = None
         self._made: dict[str, QuantizedLinear] = {}
 
-    def open(self, bits: int) -> Int8Store:
-        """The store for weights of `bits` bits, with what an earlier run cached."""
-        self._bits = bits
+    def open(self) -> Int8Store:
+        """The store with what an earlier run cached."""
         path = self._path()
         if path and path.is_file():
             with suppress(ModelError, OSError):
@@ -90,7 +88,7 @@ class Int8Store:
                 return QuantizedLinear(
                     integers.view(np.int8), known[f"{name}.scale"], known.get(f"{name}.factors")
                 )
-        self._made[name] = quantize_linear(linear.read(), bits=self._bits, factors=factors().get(linear))
+        self._made[name] = quantize_linear(linear.read(), factors=factors().get(linear))
         return self._made[name]
 
     def save(self) -> None:
@@ -117,7 +115,7 @@ class Int8Store:
         if self._folder is None:
             return None
         quick = quick_digest(self._sources)
-        digest = hashlib.sha256(f"{_VERSION} {self._bits} {quick}".encode()).hexdigest()
+        digest = hashlib.sha256(f"{_VERSION} {quick}".encode()).hexdigest()
         return self._folder / f"int8-{digest[:16]}.safetensors"
 
 

@@ -116,7 +116,7 @@ def _own_engine(
     from gemel.encoder.weights import read_network
 
     network = network or read_network(checkpoint.config, checkpoint.weights)
-    reason = "it runs on the CPU only" if device != "cpu" else why_not(network, precision)
+    reason = "it runs on the CPU only" if device != "cpu" else why_not(network)
     if engine == "native" and reason:
         raise InputError(f"engine 'native' cannot run {checkpoint.name}: {reason}. Use engine='onnxruntime'")
     if reason or engine == "onnxruntime":

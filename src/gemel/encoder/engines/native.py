@@ -26,7 +26,10 @@ from gemel.options import Precision
 from gemel.types import Ids, Vectors
 
 _ACTIVATIONS = {"gelu": 1, "gelu-tanh": 2, "relu": 3, "silu": 4}
-_LEVELS = {3: "avx512vnni", 2: "avx512", 1: "avx2", 0: "baseline"}
+_LEVELS = (
+    "amx", "avx512bf16", "avx512vnni", "avx512", "avxvnni", "avx2", "neon-i8mm", "neon-dotprod", "baseline",
+)  # fmt: skip
+_KINDS: dict[Precision, int] = {"float32": 0, "int8": 1, "bfloat16": 2}  # `Kind` of kernel.cpp
 
 _CACHE_LINE = 64
 
@@ -36,8 +39,7 @@ _pointer, _number = ctypes.c_void_p, ctypes.c_int64
 class _Linear(ctypes.Structure):
     _fields_ = (
         *((name, _pointer) for name in ("packed", "bias", "scale", "column_sum", "even")),
-        ("outputs", _number),
-        ("inputs", _number),
+        *((name, _number) for name in ("outputs", "inputs", "kind")),
     )
 
 
@@ -86,21 +88,24 @@ def levels() -> list[str]:
     """The kernels that were compiled and that this processor runs, best first; empty where nothing was compiled."""
     if not _path("baseline"):
         return []
-    most = int(_library("baseline").gemel_processor_level())
-    return [name for rank, name in _LEVELS.items() if rank <= most and _path(name)]
+    announced: set[str] = set(_library("baseline").gemel_processor_levels().decode().split())
+    return [name for name in _LEVELS if name in announced and _path(name) and _runs(name)]
 
 
-def int8_bits(level: str) -> int:
-    """Bits of a weight that this kernel multiplies without overflow; 0 where it has no int8."""
-    return int(_library(level).gemel_int8_bits())
+def runs_bfloat16(level: str) -> bool:
+    """Whether this kernel multiplies in bfloat16; the others compute in float32 where bfloat16 is requested."""
+    return bool(_library(level).gemel_has_bfloat16())
 
 
-def why_not(network: Network, precision: Precision) -> str | None:
+def arithmetic(precision: Precision) -> Precision:
+    """What the kernel computes in where `precision` is requested: float32 for bfloat16 on processors without it."""
+    return "float32" if precision == "bfloat16" and not any(map(runs_bfloat16, levels())) else precision
+
+
+def why_not(network: Network) -> str | None:
     """The reason why this engine cannot run the network; None when it can."""
     if not levels():
         return "no kernel was compiled at install (it needs a C++ compiler: GCC or Clang)"
-    if precision == "int8" and not any(map(int8_bits, levels())):
-        return "no kernel for this processor has int8 instructions"
     if any(block.attention_norm is None for block in network.blocks) and not network.prenorm:
         return "the kernel expects both norms in a post-norm block"
     if any(block.relative and (block.causal or block.window is not None) for block in network.blocks):
@@ -115,13 +120,18 @@ def _path(level: str) -> Path | None:
 
 
 @cache
+def _runs(level: str) -> bool:
+    return bool(_library(level).gemel_runs())
+
+
+@cache
 def _library(level: str) -> ctypes.CDLL:
     library = ctypes.CDLL(str(_path(level)))
     network = ctypes.POINTER(_Network)
+    library.gemel_processor_levels.restype = ctypes.c_char_p
     library.gemel_packed_bytes.restype = _number
     library.gemel_packed_bytes.argtypes = (_number, _number, ctypes.c_int)
-    library.gemel_pack_float.argtypes = (_pointer, _number, _number, _pointer)
-    library.gemel_pack_int8.argtypes = (_pointer, _number, _number, _pointer)
+    library.gemel_pack.argtypes = (_pointer, _number, _number, ctypes.c_int, _pointer)
     library.gemel_scratch_bytes.restype = _number
     library.gemel_scratch_bytes.argtypes = (network, _number, _number)
     library.gemel_hidden.restype = None
@@ -132,7 +142,7 @@ def _library(level: str) -> ctypes.CDLL:
 
 
 class NativeEngine:
-    """Runs a network in float32 or int8, on one core per call or on several."""
+    """Runs a network in float32, bfloat16 or int8, on one core per call or on several."""
 
     name = "native"
 
@@ -145,15 +155,16 @@ class NativeEngine:
         level: str | None = None,
     ) -> None:
         """`store` caches quantized weights on disk; `level` names a kernel (default: the best)."""
-        reason = why_not(network, precision)
+        reason = why_not(network)
         if reason is not None:
             raise InputError(f"the native engine cannot run this model: {reason}. Use engine='onnxruntime'")
-        fitting = [name for name in levels() if precision == "float32" or int8_bits(name)]
-        self.level = level or fitting[0]
-        if self.level not in fitting:
-            raise InputError(
-                f"no {precision} kernel {self.level!r} for this processor. Known: {', '.join(fitting)}"
-            )
+        available = levels()
+        self.level = level or available[0]
+        if self.level not in available:
+            raise InputError(f"no kernel {self.level!r} for this processor. Known: {', '.join(available)}")
+        falls_back = precision == "bfloat16" and not runs_bfloat16(self.level)
+        self.precision: Precision = "float32" if falls_back else precision
+        """What it computes in, which may be float32 instead of bfloat16."""
         self.width = network.width
         self.batch_tokens = 256  # weights are read once per batch, whose rows stay in the second-level cache
         self._library = _library(self.level)
@@ -161,7 +172,8 @@ class NativeEngine:
         self._alive: list[Any] = []  # everything the C structures point to
         self._packed: dict[int, _Linear] = {}
         self._rotaries: dict[Rotary, int | None] = {}
-        self._store = (store or Int8Store()).open(int8_bits(self.level)) if precision == "int8" else None
+        self._kind = _KINDS[self.precision]
+        self._store = (store or Int8Store()).open() if precision == "int8" else None
         self._arena = _Arena(sum(map(self._packed_bytes, _layers(network))))
         self._factors = cache(lambda: smoothing_factors(network))
         self._network = self._describe(network)
@@ -283,11 +295,13 @@ class NativeEngine:
         if tables is None:
             return None
         packed = np.empty(
-            (len(tables), self._library.gemel_packed_bytes(*tables.shape[1:], False)), dtype=np.uint8
+            (len(tables), self._library.gemel_packed_bytes(*tables.shape[1:], _KINDS["float32"])), dtype=np.uint8
         )
         for table, panel in zip(tables, packed, strict=True):
             weight = np.ascontiguousarray(table * factor, dtype=np.float32)
-            self._library.gemel_pack_float(weight.ctypes.data, *weight.shape, panel.ctypes.data)
+            self._library.gemel_pack(
+                weight.ctypes.data, *weight.shape, _KINDS["float32"], panel.ctypes.data
+            )
         return self._address(packed)
 
     def _linear(self, name: str, linear: Linear, scaled: int = 0, scale: np.float32 | None = None) -> _Linear:
@@ -308,10 +322,14 @@ class NativeEngine:
         if self._store is None:
             weight = linear.read()
             weight = weight * factors[:, None] if scaled else np.ascontiguousarray(weight, dtype=np.float32)
-            self._library.gemel_pack_float(weight.ctypes.data, outputs, inputs, packed.ctypes.data)
+            self._library.gemel_pack(
+                weight.ctypes.data, outputs, inputs, self._kind, packed.ctypes.data
+            )
         else:
             small = self._store.get(name, linear, self._factors)
-            self._library.gemel_pack_int8(small.integers.ctypes.data, outputs, inputs, packed.ctypes.data)
+            self._library.gemel_pack(
+                small.integers.ctypes.data, outputs, inputs, self._kind, packed.ctypes.data
+            )
             scale = self._padded(small.scale * factors)
             column_sum = self._padded(small.integers.sum(axis=1, dtype=np.int64).astype(np.float32))
             even = None if small.factors is None else self._address(1 / small.factors)
@@ -323,10 +341,11 @@ class NativeEngine:
             even=even,
             outputs=outputs,
             inputs=inputs,
+            kind=self._kind,
         )
 
     def _packed_bytes(self, linear: Linear) -> int:
-        size: int = self._library.gemel_packed_bytes(*linear.shape, self._store is not None)
+        size: int = self._library.gemel_packed_bytes(*linear.shape, self._kind)
         return -(-size // _CACHE_LINE) * _CACHE_LINE
 
     def _norm(self, norm: Norm | None) -> _Norm:

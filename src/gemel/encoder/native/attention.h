@@ -35,19 +35,14 @@ static void pack_values(const float *values, int64_t stride, int64_t tokens, int
 static float soften(float *scores, int64_t tokens) {
     const IntVec past_end = (IntVec)(lane_numbers() >= (int32_t)((tokens - 1) % LANES + 1));
     const int64_t last = round_up(tokens, LANES) - LANES;
-    Vec tail = pick(past_end, all(-INFINITY), load(scores + last));
-    Vec most = tail;
+    Vec most = pick(past_end, all(-INFINITY), load(scores + last));
     for (int64_t j = 0; j < last; j += LANES) most = larger(most, load(scores + j));
     float top = largest_of(most);
-    Vec total = all(0.0f);
-    for (int64_t j = 0; j < last; j += LANES) {
-        Vec e = exp_of(load(scores + j) - top);
+    return 1.0f / sum_over(tokens, [&](Vec &sum, int64_t j, int64_t count) {
+        Vec e = keep_some(exp_of(load(scores + j) - top), count);
         store(scores + j, e);
-        total += e;
-    }
-    tail = pick(past_end, all(0.0f), exp_of(tail - top));
-    store(scores + last, tail);
-    return 1.0f / sum_of(total + tail);
+        sum += e;
+    });
 }
 
 // Keys [begin, end): what a query, or any query of a block, can see.
@@ -66,7 +61,7 @@ static Range visible(const Block &block, int64_t first, int64_t last, int64_t to
 // One row of scores, which starts at key `begin`: keys that are not visible get the weight 0, up to key `end`.
 static float soften_visible(float *scores, Range all_keys, Range keys) {
     int64_t first = keys.begin - all_keys.begin, last = keys.end - all_keys.begin, end = all_keys.end - all_keys.begin;
-    int64_t start = first / LANES * LANES;
+    int64_t start = first / (SUM_LANES / 2) * (SUM_LANES / 2);  // halves of the lanes are added first, in either order
     for (int64_t j = start; j < first; j++) scores[j] = -INFINITY;
     float share = soften(scores + start, last - start);
     for (int64_t j = 0; j < first; j++) scores[j] = 0.0f;
@@ -105,10 +100,12 @@ static void product_of_columns(const float *a, int64_t a_stride, const float *pa
     float_product(p, packed + columns.begin * inputs, rows, columns.end - columns.begin, inputs, 0, inputs);
 }
 
-// The smallest whole panels that hold these columns of a matrix of `outputs` columns.
+// The smallest range of whole panels that holds these columns of a matrix of `outputs` columns, with the same borders on
+// every level: multiples of all panels and of half the lanes of a sum. Keys keep their lanes, and sums their bits.
 static Range whole_panels(Range columns, int64_t outputs) {
-    int64_t end = round_up(columns.end, TILE_COLUMNS);
-    return {columns.begin / TILE_COLUMNS * TILE_COLUMNS, end < outputs ? end : outputs};
+    const int64_t step = 48;
+    int64_t end = round_up(columns.end, step);
+    return {columns.begin / step * step, end < outputs ? end : outputs};
 }
 
 // Disentangled attention (DeBERTa, arXiv 2006.03654): the relative position of query and key has vectors of its own, one

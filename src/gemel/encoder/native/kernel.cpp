@@ -3,56 +3,87 @@
 // No state: the caller owns every buffer and may call from many threads at once.
 // Texts of any length are stored one after the other, so there is no padding and no mask. The rows of a matrix product
 // are independent and attention stays within a text, so the bits of a text do not depend on the other texts of a batch.
+#include <string>
+
 #include "attention.h"
 #include "team.h"
+#if defined(__x86_64__)
+#include <cpuid.h>
+#elif defined(__aarch64__) && defined(__linux__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
+#endif
 
 #define EXPORT __attribute__((visibility("default")))
 
 extern "C" {
 
-EXPORT int gemel_int8_bits() { return HAS_INT8; }
+// What weights are stored as; `engines/native.py` has the same numbers.
+enum Kind { FLOAT32 = 0, INT8 = 1, BFLOAT16 = 2 };
 
-// 3: AVX-512 with VNNI, 2: AVX-512, 1: AVX2 with FMA, 0: whatever this library was compiled for.
-EXPORT int gemel_processor_level() {
+EXPORT int gemel_has_bfloat16() { return HAS_BFLOAT16; }
+
+// The levels that the processor announces, by their names in `engines/native.py`.
+EXPORT const char *gemel_processor_levels() {
+    static const std::string names = [] {
+        std::string found = "baseline";
+        auto add = [&](const char *name, bool announced) { return announced ? (found += ' ', found += name, true) : false; };
 #if defined(__x86_64__)
-    __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-        __builtin_cpu_supports("avx512dq"))
-        return __builtin_cpu_supports("avx512vnni") ? 3 : 2;
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return 1;
+        __builtin_cpu_init();
+        unsigned a = 0, b, c, d = 0, more = 0;
+        __get_cpuid_count(7, 1, &more, &b, &c, &d);
+        __get_cpuid_count(7, 0, &a, &b, &c, &d);
+        const unsigned amx = 1u << 22 | 1u << 24 | 1u << 25;  // bfloat16, tiles, int8
+        if (add("avx2", __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))) add("avxvnni", more & 1u << 4);
+        if (add("avx512", __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                              __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq")) &&
+            add("avx512vnni", __builtin_cpu_supports("avx512vnni")) &&
+            add("avx512bf16", __builtin_cpu_supports("avx512bf16")))
+            add("amx", (d & amx) == amx);
+#elif defined(__aarch64__) && defined(__linux__)
+        const unsigned long more = getauxval(AT_HWCAP2);
+        add("neon-dotprod", getauxval(AT_HWCAP) & HWCAP_ASIMDDP);
+        add("neon-i8mm", more & HWCAP2_I8MM && more & HWCAP2_BF16);
 #endif
-    return 0;
+        return found;
+    }();
+    return names.c_str();
+}
+
+// Whether what this library was compiled for really runs here, where announcing it is not enough.
+EXPORT int gemel_runs() {
+#if defined(HAS_AMX) && !defined(GEMEL_EMULATE_AMX)
+    return amx_works();
+#else
+    return 1;
+#endif
 }
 
 // Bytes of a packed weight matrix.
-EXPORT int64_t gemel_packed_bytes(int64_t outputs, int64_t inputs, int int8) {
-    int64_t columns = round_up(outputs, LANES);
-    return int8 ? columns * round_up(inputs, 4) : columns * inputs * (int64_t)sizeof(float);
+EXPORT int64_t gemel_packed_bytes(int64_t outputs, int64_t inputs, int kind) {
+    if (kind == INT8) return panel_bytes<Int8>(inputs, outputs);
+    if (kind == BFLOAT16) return panel_bytes<Bfloat16>(inputs, outputs);
+    return round_up(outputs, LANES) * inputs * (int64_t)sizeof(float);
 }
 
-EXPORT void gemel_pack_float(const float *weight, int64_t outputs, int64_t inputs, float *packed) {
-    for (int64_t column = 0; column < outputs; column += TILE_COLUMNS) {
-        int64_t wide = vectors_in(outputs - column) * LANES;
-        for (int64_t j = 0; j < wide; j++) {
-            const float *row = weight + (column + j) * inputs;
-            bool real = column + j < outputs;
-            for (int64_t k = 0; k < inputs; k++) packed[k * wide + j] = real ? row[k] : 0.0f;
-        }
-        packed += inputs * wide;
-    }
+// `weight` is int8 for the kind INT8, float32 for the others.
+EXPORT void gemel_pack(const void *weight, int64_t outputs, int64_t inputs, int kind, void *packed) {
+    if (kind == INT8) return pack_int8((const int8_t *)weight, outputs, inputs, (int8_t *)packed);
+    if (kind == BFLOAT16) return pack_bfloat16((const float *)weight, outputs, inputs, (uint16_t *)packed);
+    pack_float((const float *)weight, outputs, inputs, (float *)packed);
+}
 }
 
-EXPORT void gemel_pack_int8(const int8_t *weight, int64_t outputs, int64_t inputs, int8_t *packed) {
-    int64_t deep = round_up(inputs, 4);
-    for (int64_t column = 0; column < outputs; column += TILE_COLUMNS) {
-        int64_t wide = vectors_in(outputs - column) * LANES;
-        for (int64_t j = 0; j < wide; j++)
-            for (int64_t k = 0; k < deep; k++)
-                packed[(k / 4 * wide + j) * 4 + k % 4] =
-                    column + j < outputs && k < inputs ? weight[(column + j) * inputs + k] : 0;
-        packed += deep * wide;
-    }
-}
+// Rows that were made narrow, by the panels of their form.
+template <class Form>
+static void narrow_product(const Linear &layer, Product p, int64_t rows, Team &team) {
+    team.run(panels_of(layer.outputs), [&](long panel) {
+#if defined(HAS_AMX)
+        amx_panel<Form>(p, (const char *)layer.packed, rows, layer.outputs, layer.inputs, panel);
+#else
+        grouped_panel<Form>(p, (const char *)layer.packed, rows, layer.outputs, layer.inputs, panel);
+#endif
+    });
 }
 
 static void linear(const Linear &layer, const float *x, float *y, int64_t rows, int activation, Scratch &s, Team &team) {
@@ -61,26 +92,27 @@ static void linear(const Linear &layer, const float *x, float *y, int64_t rows, 
     p.y_stride = layer.outputs;
     p.bias = layer.bias;
     p.activation = activation;
-    if (!layer.scale) {
+    p.a_small = s.narrow;
+    if (layer.kind == INT8) {
+        p.a_stride = row_bytes<Int8>(layer.inputs);
+        p.step = s.step;
+        p.low = s.low;
+        p.scale = layer.scale;
+        p.column_sum = layer.column_sum;
+        for (int64_t r = 0; r < rows; r++)
+            quantize_row(x + r * layer.inputs, layer.even, layer.inputs, s.narrow + r * p.a_stride, s.step + r, s.low + r);
+        narrow_product<Int8>(layer, p, rows, team);
+    } else if (layer.kind == BFLOAT16) {
+        p.a_stride = row_bytes<Bfloat16>(layer.inputs);
+        for (int64_t r = 0; r < rows; r++) bfloat16_row(x + r * layer.inputs, layer.inputs, s.narrow + r * p.a_stride);
+        narrow_product<Bfloat16>(layer, p, rows, team);
+    } else {
         p.a = x;
         p.a_stride = layer.inputs;
         team.run(panels_of(layer.outputs), [&](long panel) {
             float_panel(p, (const float *)layer.packed, rows, layer.outputs, layer.inputs, panel, 0, layer.inputs);
         });
-        return;
     }
-    p.a_int = s.integers;
-    p.a_stride = round_up(layer.inputs, 4);
-    p.step = s.step;
-    p.low = s.low;
-    p.scale = layer.scale;
-    p.column_sum = layer.column_sum;
-    for (int64_t r = 0; r < rows; r++)
-        quantize_row(x + r * layer.inputs, layer.even, layer.inputs, s.integers + r * p.a_stride, p.a_stride, s.step + r,
-                     s.low + r);
-    team.run(panels_of(layer.outputs), [&](long panel) {
-        int8_panel(p, (const int8_t *)layer.packed, rows, layer.outputs, layer.inputs, panel);
-    });
 }
 
 // (rows, 2 n) -> (rows, n), in place: the first half activated, times the second half.
@@ -104,6 +136,7 @@ EXPORT int64_t gemel_scratch_bytes(const Network *net, int64_t rows, int64_t lon
 EXPORT void gemel_hidden(const Network *network, const int32_t *ids, const int64_t *starts, int64_t texts, int64_t longest,
                          float *hidden, void *memory, int threads) {
     const Network &net = *network;
+    TileScope tiles_of_this_thread;
     Team team(threads);
     int64_t rows = starts[texts];
     Scratch s(net, rows, longest, (void *)round_up((int64_t)memory, 64));

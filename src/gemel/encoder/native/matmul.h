@@ -1,8 +1,8 @@
-// Products with packed weights: y = act(x W^T + bias), in float32 and in int8.
+// Products with packed weights: y = act(x W^T + bias). This file has what all of them share, and float32.
 //
 // Weights are packed once into panels of up to TILE_COLUMNS outputs: for each input, the panel's outputs side by side.
-// A tile of TILE_ROWS x TILE_COLUMNS sums stays in registers over the whole input width, and each sum adds its
-// products in the order of the inputs: the bits of a row do not depend on how many rows there are.
+// A tile of TILE_ROWS x TILE_COLUMNS sums stays in registers, and each sum adds its products in the order of the inputs:
+// the bits of a row do not depend on how many rows there are, nor on the width of the vectors.
 #pragma once
 #include <cmath>
 
@@ -12,10 +12,78 @@ static inline long round_up(long n, long step) { return (n + step - 1) / step * 
 static inline int vectors_in(long columns) {
     return columns >= TILE_COLUMNS ? TILE_VECTORS : (int)((columns + LANES - 1) / LANES);
 }
+static inline long panels_of(long outputs) { return (outputs + TILE_COLUMNS - 1) / TILE_COLUMNS; }
+
+// Operands and result of a product: where rows are stored, and what is added at the end.
+struct Product {
+    const float *a;         // float32 rows
+    const char *a_small;    // rows of a narrower form: int8 (int8.h) or bfloat16 (bfloat16.h)
+    long a_stride;          // of float32 rows in floats, of others in bytes
+    const float *step, *low;          // per row of int8: value = step * integer + low
+    const float *scale, *column_sum;  // per output of int8: weight = scale * integer; the sum of its integers
+    const float *bias;      // per output, padded to the panel; may be null
+    int activation;
+    float *y;
+    long y_stride;
+};
+
+// Calls work<..., ROWS, VECTORS>() with both numbers known to the compiler; `work` is a name that may end in template
+// arguments of its own.
+#define FOR_ROWS(work, rows, VECTORS, ...)                   \
+    switch (rows) {                                          \
+        case 1: work(1, VECTORS)(__VA_ARGS__); break;        \
+        case 2: work(2, VECTORS)(__VA_ARGS__); break;        \
+        case 3: work(3, VECTORS)(__VA_ARGS__); break;        \
+        case 4: work(4, VECTORS)(__VA_ARGS__); break;        \
+        case 5: work(5, VECTORS)(__VA_ARGS__); break;        \
+        case 6: work(6, VECTORS)(__VA_ARGS__); break;        \
+        case 7: work(7, VECTORS)(__VA_ARGS__); break;        \
+        default: work(TILE_ROWS, VECTORS)(__VA_ARGS__); break; \
+    }
+#define FOR_TILE(work, rows, vectors, ...)                   \
+    switch (vectors) {                                       \
+        case 1: FOR_ROWS(work, rows, 1, __VA_ARGS__) break;  \
+        case 2: FOR_ROWS(work, rows, 2, __VA_ARGS__) break;  \
+        default: FOR_ROWS(work, rows, TILE_VECTORS, __VA_ARGS__) break; \
+    }
+
+// Values of a tile -> activated, into the rows of y; the last panel may be wider than the row.
+template <int ROWS, int VECTORS>
+static inline void activate_and_store(const Product &p, Vec (&value)[ROWS][VECTORS], long row, long column, long columns) {
+    if (p.activation != NONE)
+#pragma GCC unroll 8
+        for (int r = 0; r < ROWS; r++)
+#pragma GCC unroll 4
+            for (int v = 0; v < VECTORS; v++) value[r][v] = activate(value[r][v], p.activation);
+    float *y = p.y + row * p.y_stride + column;
+    if (columns >= VECTORS * LANES) {
+#pragma GCC unroll 8
+        for (int r = 0; r < ROWS; r++)
+#pragma GCC unroll 4
+            for (int v = 0; v < VECTORS; v++) store(y + r * p.y_stride + v * LANES, value[r][v]);
+        return;
+    }
+    for (int r = 0; r < ROWS; r++)
+        for (int v = 0; v < VECTORS; v++)
+            if (columns > v * LANES) store_some(y + r * p.y_stride + v * LANES, value[r][v], columns - v * LANES);
+}
+
+template <int ROWS, int VECTORS>
+static inline void add_bias(const Product &p, Vec (&sum)[ROWS][VECTORS], long column) {
+    if (!p.bias) return;
+#pragma GCC unroll 4
+    for (int v = 0; v < VECTORS; v++) {
+        Vec bias = load(p.bias + column + v * LANES);
+#pragma GCC unroll 8
+        for (int r = 0; r < ROWS; r++) sum[r][v] += bias;
+    }
+}
 
 // ---- float32 ----
 
-// `ahead` is memory that will be read soon: the next panel is prefetched while this one is multiplied.
+// A panel may be larger than the first-level cache: its next inputs are fetched while these are multiplied. `ahead` is the
+// next panel, which is fetched into the second level meanwhile.
+#define NEAR_INPUTS 16
 template <int ROWS, int VECTORS>
 static inline void multiply(const float *a, long stride, const float *panel, long inputs, const char *ahead,
                             Vec (&sum)[ROWS][VECTORS]) {
@@ -25,7 +93,10 @@ static inline void multiply(const float *a, long stride, const float *panel, lon
         if (k % 8 == 0) __builtin_prefetch(ahead + k * 8, 0, 2);
         Vec column[VECTORS];
 #pragma GCC unroll 4
-        for (int v = 0; v < VECTORS; v++) column[v] = load(panel + v * LANES);
+        for (int v = 0; v < VECTORS; v++) {
+            __builtin_prefetch(panel + (NEAR_INPUTS * VECTORS + v) * LANES, 0, 3);
+            column[v] = load(panel + v * LANES);
+        }
 #pragma GCC unroll 8
         for (int r = 0; r < ROWS; r++) {
             Vec x = all(a[r * stride + k]);
@@ -35,76 +106,15 @@ static inline void multiply(const float *a, long stride, const float *panel, lon
     }
 }
 
-// Calls work<ROWS, VECTORS>() with both numbers known to the compiler.
-#define FOR_ROWS(work, rows, VECTORS, ...)                   \
-    switch (rows) {                                          \
-        case 1: work<1, VECTORS>(__VA_ARGS__); break;        \
-        case 2: work<2, VECTORS>(__VA_ARGS__); break;        \
-        case 3: work<3, VECTORS>(__VA_ARGS__); break;        \
-        case 4: work<4, VECTORS>(__VA_ARGS__); break;        \
-        case 5: work<5, VECTORS>(__VA_ARGS__); break;        \
-        case 6: work<6, VECTORS>(__VA_ARGS__); break;        \
-        case 7: work<7, VECTORS>(__VA_ARGS__); break;        \
-        default: work<TILE_ROWS, VECTORS>(__VA_ARGS__); break; \
-    }
-#define FOR_TILE(work, rows, vectors, ...)                   \
-    switch (vectors) {                                       \
-        case 1: FOR_ROWS(work, rows, 1, __VA_ARGS__) break;  \
-        case 2: FOR_ROWS(work, rows, 2, __VA_ARGS__) break;  \
-        default: FOR_ROWS(work, rows, TILE_VECTORS, __VA_ARGS__) break; \
-    }
-
-// Operands and result of a product: where rows are stored, and what is added at the end.
-struct Product {
-    const float *a;         // float rows
-    const uint8_t *a_int;   // int8 rows, with `step` and `low` per row: value = step * a_int + low
-    const float *step, *low;
-    long a_stride;
-    float *y;
-    long y_stride;
-    const float *bias;      // per output, padded to the panel; may be null
-    const float *scale, *column_sum;  // per output: int8 weight value = scale * integer
-    int activation;
-};
-
-// Sums (bias added) -> activated, into the result; the last panel may be wider than the row.
-template <int ROWS, int VECTORS>
-static inline void finish(const Product &p, Vec (&sum)[ROWS][VECTORS], long row, long column, long columns) {
-    if (p.activation != NONE)
-#pragma GCC unroll 8
-        for (int r = 0; r < ROWS; r++)
-#pragma GCC unroll 4
-            for (int v = 0; v < VECTORS; v++) sum[r][v] = activate(sum[r][v], p.activation);
-    if (columns >= VECTORS * LANES) {
-#pragma GCC unroll 8
-        for (int r = 0; r < ROWS; r++)
-#pragma GCC unroll 4
-            for (int v = 0; v < VECTORS; v++) store(p.y + (row + r) * p.y_stride + column + v * LANES, sum[r][v]);
-        return;
-    }
-    for (int r = 0; r < ROWS; r++) {
-        float whole[VECTORS * LANES];
-        for (int v = 0; v < VECTORS; v++) store(whole + v * LANES, sum[r][v]);
-        memcpy(p.y + (row + r) * p.y_stride + column, whole, columns * sizeof(float));
-    }
-}
-
 template <int ROWS, int VECTORS>
 static void float_tile(const Product &p, const float *panel, long inputs, long row, long column, long columns) {
     Vec sum[ROWS][VECTORS];
     const char *next = (const char *)(panel + inputs * VECTORS * LANES);
     multiply<ROWS, VECTORS>(p.a + row * p.a_stride, p.a_stride, panel, inputs, next + row / TILE_ROWS * inputs * 8, sum);
-    if (p.bias)
-#pragma GCC unroll 4
-        for (int v = 0; v < VECTORS; v++) {
-            Vec bias = load(p.bias + column + v * LANES);
-#pragma GCC unroll 8
-            for (int r = 0; r < ROWS; r++) sum[r][v] += bias;
-        }
-    finish<ROWS, VECTORS>(p, sum, row, column, columns);
+    add_bias<ROWS, VECTORS>(p, sum, column);
+    activate_and_store<ROWS, VECTORS>(p, sum, row, column, columns);
 }
-
-static inline long panels_of(long outputs) { return (outputs + TILE_COLUMNS - 1) / TILE_COLUMNS; }
+#define FLOAT_TILE(ROWS, VECTORS) float_tile<ROWS, VECTORS>
 
 // All rows by one panel of a packed matrix; panels are independent, so any thread may take any of them. Of the inputs only
 // those from `begin` to `end` are multiplied; the rows of p.a start at `begin`.
@@ -115,7 +125,7 @@ static void float_panel(const Product &p, const float *packed, long rows, long o
     packed += panel * inputs * TILE_COLUMNS + begin * vectors * LANES;  // only the last panel may be narrower
     for (long row = 0; row < rows; row += TILE_ROWS) {
         int here = (int)(rows - row < TILE_ROWS ? rows - row : TILE_ROWS);
-        FOR_TILE(float_tile, here, vectors, p, packed, end - begin, row, column, columns)
+        FOR_TILE(FLOAT_TILE, here, vectors, p, packed, end - begin, row, column, columns)
     }
 }
 
@@ -124,108 +134,81 @@ static void float_product(const Product &p, const float *packed, long rows, long
         float_panel(p, packed, rows, outputs, inputs, panel, begin, end);
 }
 
-// ---- int8: rows of u8 with a step and a low end per row, weights of s8 with a scale per column ----
-
-#if defined(__AVX512VNNI__)
-#define HAS_INT8 8
-static inline IntVec add_products(IntVec sum, IntVec a, IntVec b) {
-    return (IntVec)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)a, (__m512i)b);
+static void pack_float(const float *weight, long outputs, long inputs, float *packed) {
+    for (long column = 0; column < outputs; column += TILE_COLUMNS) {
+        long wide = vectors_in(outputs - column) * LANES;
+        for (long j = 0; j < wide; j++) {
+            const float *row = weight + (column + j) * inputs;
+            bool real = column + j < outputs;
+            for (long k = 0; k < inputs; k++) packed[k * wide + j] = real ? row[k] : 0.0f;
+        }
+        packed += inputs * wide;
+    }
 }
-#elif defined(__AVX2__) && !defined(__AVX512F__)
-#define HAS_INT8 7  // pairs of u8 x s8 are added in 16 bits: weights of 7 bits cannot overflow them
-static inline IntVec add_products(IntVec sum, IntVec a, IntVec b) {
-    __m256i pairs = _mm256_maddubs_epi16((__m256i)a, (__m256i)b);
-    return sum + (IntVec)_mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
-}
-#else
-#define HAS_INT8 0
-static inline IntVec add_products(IntVec sum, IntVec a, IntVec b) { (void)a; (void)b; return sum; }
-#endif
 
-// Sums of integers are exact, so their order does not matter.
-template <int ROWS, int VECTORS>
-static void int8_tile(const Product &p, const int8_t *panel, long inputs, long row, long column, long columns) {
-    IntVec sum[ROWS][VECTORS];
+// ---- int8 and bfloat16: several inputs of one output stand side by side, and one instruction multiplies them ----
+
+// A form has: Sum, the vector that products are added to; INPUTS, how many inputs a step multiplies, which take 4 bytes of
+// a row; WEIGHT_BYTES, what their weights take; STEPS, which a row is padded to; ROWS of a tile; weights(), step(), values().
+
+template <class Form>
+static inline long row_bytes(long inputs) {
+    return round_up(inputs, Form::INPUTS * Form::STEPS) / Form::INPUTS * 4;
+}
+template <class Form>
+static inline long panel_bytes(long inputs, long outputs) {
+    return row_bytes<Form>(inputs) / 4 * Form::WEIGHT_BYTES * round_up(outputs, LANES);
+}
+
+// `number(output, input)` is a weight in the type of the form, zero outside the matrix.
+template <class Form, class Weight, class Number>
+static void pack_groups(long outputs, long inputs, Weight *packed, const Number &number) {
+    long deep = row_bytes<Form>(inputs) / 4 * Form::INPUTS;
+    for (long column = 0; column < outputs; column += TILE_COLUMNS) {
+        long wide = vectors_in(outputs - column) * LANES;
+        for (long j = 0; j < wide; j++)
+            for (long k = 0; k < deep; k++)
+                packed[(k / Form::INPUTS * wide + j) * Form::INPUTS + k % Form::INPUTS] =
+                    column + j < outputs && k < inputs ? number(column + j, k) : Weight(0);
+        packed += deep * wide;
+    }
+}
+
+template <class Form, int ROWS, int VECTORS>
+static void grouped_tile(const Product &p, const char *panel, long steps, long row, long column, long columns) {
+    typename Form::Sum sum[ROWS][VECTORS];
     for (int r = 0; r < ROWS; r++)
-        for (int v = 0; v < VECTORS; v++) sum[r][v] = all_int(0);
-    const uint8_t *a = p.a_int + row * p.a_stride;
-    const char *ahead = (const char *)(panel + inputs * VECTORS * LANES) + row / TILE_ROWS * inputs * 2;
-    for (long k = 0; k < inputs; k += 4, panel += VECTORS * LANES * 4) {
-        if (k % 32 == 0) __builtin_prefetch(ahead + k * 2, 0, 2);
+        for (int v = 0; v < VECTORS; v++) sum[r][v] = typename Form::Sum{};
+    const char *a = p.a_small + row * p.a_stride;
+    const char *ahead = panel + steps * VECTORS * LANES * Form::WEIGHT_BYTES + row / TILE_ROWS * steps * 8;
+    for (long s = 0; s < steps; s++, panel += VECTORS * LANES * Form::WEIGHT_BYTES) {
+        if (s % 8 == 0) __builtin_prefetch(ahead + s * 8, 0, 2);
         IntVec weights[VECTORS];
 #pragma GCC unroll 4
-        for (int v = 0; v < VECTORS; v++) weights[v] = *(const LooseIntVec *)(panel + v * LANES * 4);
+        for (int v = 0; v < VECTORS; v++) weights[v] = Form::weights(panel + v * LANES * Form::WEIGHT_BYTES);
 #pragma GCC unroll 8
         for (int r = 0; r < ROWS; r++) {
-            int32_t four;
-            memcpy(&four, a + r * p.a_stride + k, 4);
-            IntVec x = all_int(four);
+            int32_t inputs;
+            memcpy(&inputs, a + r * p.a_stride + s * 4, 4);
+            IntVec x = all_int(inputs);
 #pragma GCC unroll 4
-            for (int v = 0; v < VECTORS; v++) sum[r][v] = add_products(sum[r][v], x, weights[v]);
+            for (int v = 0; v < VECTORS; v++) sum[r][v] = Form::step(sum[r][v], x, weights[v]);
         }
     }
     Vec value[ROWS][VECTORS];
-#pragma GCC unroll 4
-    for (int v = 0; v < VECTORS; v++) {
-        long at = column + v * LANES;
-        Vec scale = load(p.scale + at), total = load(p.column_sum + at), bias = load(p.bias + at);
-#pragma GCC unroll 8
-        for (int r = 0; r < ROWS; r++) {
-            Vec whole = __builtin_convertvector(sum[r][v], Vec);
-            value[r][v] = fused(fused(whole, all(p.step[row + r]), total * p.low[row + r]), scale, bias);
-        }
-    }
-    finish<ROWS, VECTORS>(p, value, row, column, columns);
+    Form::template values<ROWS, VECTORS>(p, sum, value, row, column);
+    activate_and_store<ROWS, VECTORS>(p, value, row, column, columns);
 }
+#define GROUPED_TILE(ROWS, VECTORS) grouped_tile<Form, ROWS, VECTORS>
 
-static void int8_panel(const Product &p, const int8_t *packed, long rows, long outputs, long inputs, long panel) {
-    inputs = round_up(inputs, 4);
+// As float_panel, for the whole width of the inputs.
+template <class Form>
+static void grouped_panel(const Product &p, const char *packed, long rows, long outputs, long inputs, long panel) {
     long column = panel * TILE_COLUMNS, columns = outputs - column;
-    packed += panel * inputs * TILE_COLUMNS;
+    packed += panel * panel_bytes<Form>(inputs, TILE_COLUMNS);
     int vectors = vectors_in(columns);
-    for (long row = 0; row < rows; row += TILE_ROWS) {
-        int here = (int)(rows - row < TILE_ROWS ? rows - row : TILE_ROWS);
-        FOR_TILE(int8_tile, here, vectors, p, packed, inputs, row, column, columns)
+    for (long row = 0; row < rows; row += Form::ROWS) {
+        int here = (int)(rows - row < Form::ROWS ? rows - row : Form::ROWS);
+        FOR_TILE(GROUPED_TILE, here, vectors, p, packed, row_bytes<Form>(inputs) / 4, row, column, columns)
     }
-}
-
-// Each row gets its own grid of 256 steps from its smallest to its largest value. `even` (may be null) are factors that
-// bring channels to a similar size first; the weights' columns were divided by them, so the product is the same.
-static void quantize_row(const float *x, const float *even, long n, uint8_t *out, long out_stride, float *step, float *low) {
-    float least = INFINITY, most = -INFINITY;
-    long i = 0;
-    if (n >= LANES) {
-        Vec lo = all(INFINITY), hi = all(-INFINITY);
-        for (; i + LANES <= n; i += LANES) {
-            Vec v = even ? load(x + i) * load(even + i) : load(x + i);
-            lo = smaller(lo, v);
-            hi = larger(hi, v);
-        }
-        least = -largest_of(-lo);
-        most = largest_of(hi);
-    }
-    for (; i < n; i++) {
-        float v = even ? x[i] * even[i] : x[i];
-        least = v < least ? v : least;
-        most = v > most ? v : most;
-    }
-    float width = (most - least) / 255.0f;
-    float inverse = width > 0 ? 1.0f / width : 0.0f;  // a flat row is all zeros on the grid: value = low
-    for (i = 0; i + LANES <= n; i += LANES) {
-        Vec v = even ? load(x + i) * load(even + i) : load(x + i);
-        v = (v - least) * inverse + 0.5f;  // in 0.5 .. 255.5: truncation rounds
-        IntVec whole = __builtin_convertvector(smaller(v, all(255.0f)), IntVec);
-#if defined(__AVX512F__)
-        _mm_storeu_si128((__m128i *)(out + i), _mm512_cvtepi32_epi8((__m512i)whole));
-#else
-        for (int j = 0; j < LANES; j++) out[i + j] = (uint8_t)whole[j];
-#endif
-    }
-    for (; i < n; i++) {
-        float v = ((even ? x[i] * even[i] : x[i]) - least) * inverse + 0.5f;
-        out[i] = (uint8_t)(v < 255.0f ? v : 255.0f);
-    }
-    for (; i < out_stride; i++) out[i] = 0;
-    *step = width;
-    *low = least;
 }

@@ -2,17 +2,17 @@
 //
 // The structures are filled by `engines/native.py` through ctypes: their fields stand there in the same order.
 #pragma once
-#include "matmul.h"
+#include "bfloat16.h"
+#include "int8.h"
 
 extern "C" {
 
 struct Linear {
     const void *packed;
     const float *bias;        // padded with zeros to whole vectors
-    const float *scale;       // null: float32 weights
-    const float *column_sum;
-    const float *even;        // per input, int8 only; may be null
-    int64_t outputs, inputs;
+    const float *scale, *column_sum;  // per output, int8 only
+    const float *even;                // per input, int8 only; may be null
+    int64_t outputs, inputs, kind;
 };
 
 struct Norm {
@@ -55,7 +55,7 @@ struct Network {
 // Buffers of one call, cut out of the caller's scratch memory.
 struct Scratch {
     float *x, *qkv, *context, *wide, *keys, *values, *scores, *relative_keys, *relative_queries, *step, *low;
-    uint8_t *integers;
+    char *narrow;  // the inputs of a product in int8 or bfloat16
     int64_t bytes;
 
     // `rows` tokens together, `tokens` in the longest text.
@@ -79,37 +79,26 @@ struct Scratch {
         relative_queries = (float *)take(net.relative_rows ? tokens * net.relative_rows * 4 : 0);
         step = (float *)take(rows * 4);
         low = (float *)take(rows * 4);
-        integers = (uint8_t *)take(rows * round_up(widest, 4));
+        narrow = take(round_up(rows, AMX_ROWS) * most(row_bytes<Int8>(widest), row_bytes<Bfloat16>(widest)));
     }
 };
 
 // y = norm(x + extra); extra may be null, and without a norm y is the sum. Mean first, then the squared distances from it.
 static void add_and_norm(const float *x, const float *extra, float *y, int64_t n, const Norm &norm) {
-    Vec total = all(0.0f);
-    float rest = 0;
-    int64_t i = 0;
-    for (; i + LANES <= n; i += LANES) {
-        Vec v = extra ? load(x + i) + load(extra + i) : load(x + i);
-        store(y + i, v);
-        total += v;
-    }
-    for (; i < n; i++) {
-        y[i] = extra ? x[i] + extra[i] : x[i];
-        rest += y[i];
-    }
+    float total = sum_over(n, [&](Vec &sum, int64_t i, int64_t count) {
+        Vec v = extra ? load_some(x + i, count) + load_some(extra + i, count) : load_some(x + i, count);
+        store_some(y + i, v, count);
+        sum += v;
+    });
     if (!norm.weight) return;
-    float mean = norm.rms ? 0.0f : (sum_of(total) + rest) / (float)n;
-    Vec squares = all(0.0f);
-    rest = 0;
-    for (i = 0; i + LANES <= n; i += LANES) {
-        Vec v = load(y + i) - mean;
-        squares = fused(v, v, squares);
-    }
-    for (; i < n; i++) rest += (y[i] - mean) * (y[i] - mean);
-    float spread = 1.0f / std::sqrt((sum_of(squares) + rest) / (float)n + (float)norm.epsilon);
-    for (i = 0; i + LANES <= n; i += LANES) {
-        Vec v = (load(y + i) - mean) * spread * load(norm.weight + i);
-        store(y + i, norm.bias ? v + load(norm.bias + i) : v);
-    }
-    for (; i < n; i++) y[i] = (y[i] - mean) * spread * norm.weight[i] + (norm.bias ? norm.bias[i] : 0.0f);
+    float mean = norm.rms ? 0.0f : total / (float)n;
+    float squares = sum_over(n, [&](Vec &sum, int64_t i, int64_t count) {
+        Vec v = keep_some(load_some(y + i, count) - mean, count);
+        sum = fused(v, v, sum);
+    });
+    float spread = 1.0f / std::sqrt(squares / (float)n + (float)norm.epsilon);
+    for_lanes(n, [&](int64_t i, int64_t count) {
+        Vec v = (load_some(y + i, count) - mean) * spread * load_some(norm.weight + i, count);
+        store_some(y + i, norm.bias ? v + load_some(norm.bias + i, count) : v, count);
+    });
 }

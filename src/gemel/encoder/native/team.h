@@ -8,8 +8,9 @@
 #include <thread>
 #include <vector>
 
+#include "amx.h"
+
 #if defined(__x86_64__)
-#include <immintrin.h>
 static inline void rest() { _mm_pause(); }
 #else
 static inline void rest() {}
@@ -55,6 +56,7 @@ class Team {
     }
 
     void help() {
+        TileScope tiles_of_this_thread;
         for (int idle = 0; !done;) {
             if (open && next < count) {
                 inside++;

@@ -68,7 +68,13 @@ static inline IntVec lane_numbers() {
 
 // Halves are added to halves: always the same tree.
 #if defined(__AVX512F__)
-static inline float sum_of(Vec v) { return _mm512_reduce_add_ps((__m512)v); }
+static inline __m256 upper_half(Vec v) { return _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd((__m512)v), 1)); }
+static inline float sum_of(Vec v) {
+    __m256 eight = _mm256_add_ps(_mm512_castps512_ps256((__m512)v), upper_half(v));
+    __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+    __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_add_ss(two, _mm_shuffle_ps(two, two, 1)));
+}
 static inline float largest_of(Vec v) { return _mm512_reduce_max_ps((__m512)v); }
 #else
 static inline float sum_of(Vec v) {
@@ -87,6 +93,59 @@ static inline float largest_of(Vec v) {
     return x[0];
 }
 #endif
+
+// The first `count` numbers of a vector, which may be all of it; the others are zero, or are not written.
+#if defined(__AVX512F__)
+static inline __mmask16 first_lanes(int64_t count) { return count < LANES ? (__mmask16)((1u << count) - 1) : (__mmask16)-1; }
+static inline Vec load_some(const float *p, int64_t count) { return (Vec)_mm512_maskz_loadu_ps(first_lanes(count), p); }
+static inline void store_some(float *p, Vec v, int64_t count) { _mm512_mask_storeu_ps(p, first_lanes(count), (__m512)v); }
+static inline Vec keep_some(Vec v, int64_t count) { return (Vec)_mm512_maskz_mov_ps(first_lanes(count), (__m512)v); }
+#else
+static inline Vec load_some(const float *p, int64_t count) {
+    if (count >= LANES) return load(p);
+    float whole[LANES] = {};
+    memcpy(whole, p, count * sizeof(float));
+    return load(whole);
+}
+static inline void store_some(float *p, Vec v, int64_t count) {
+    if (count >= LANES) return store(p, v);
+    float whole[LANES];
+    store(whole, v);
+    memcpy(p, whole, count * sizeof(float));
+}
+static inline Vec keep_some(Vec v, int64_t count) {
+    return count < LANES ? pick((IntVec)(lane_numbers() < (int32_t)count), v, all(0.0f)) : v;
+}
+#endif
+
+// Calls step(i, count) for n numbers, LANES at a time: those from i, of which `count` are to be used.
+template <class Step>
+static inline void for_lanes(int64_t n, const Step &step) {
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES) step(i, (int64_t)LANES);
+    if (i < n) step(i, n - i);
+}
+
+// The sum over n numbers, LANES at a time: step(sum, i, count) adds those from i, of which `count` are left, to the lanes of
+// a sum. Number i always goes to lane i % SUM_LANES, however wide the vectors are: the same bits on every level.
+#define SUM_LANES 32
+template <class Step>
+static inline float sum_over(int64_t n, const Step &step) {
+    const int vectors = SUM_LANES / LANES;
+    Vec sum[vectors];
+    for (int s = 0; s < vectors; s++) sum[s] = all(0.0f);
+    int64_t i = 0;
+    for (; i + SUM_LANES <= n; i += SUM_LANES)
+#pragma GCC unroll 8
+        for (int s = 0; s < vectors; s++) step(sum[s], i + s * LANES, (int64_t)LANES);
+#pragma GCC unroll 8
+    for (int s = 0; s < vectors; s++)
+        if (i + s * LANES < n) step(sum[s], i + s * LANES, n - i - s * LANES);
+#pragma GCC unroll 3
+    for (int half = vectors / 2; half; half /= 2)
+        for (int s = 0; s < half; s++) sum[s] += sum[s + half];
+    return sum_of(sum[0]);
+}
 
 // e^x, relative error below 2e-7; 0 for x < -87.
 static inline Vec exp_of(Vec x) {
