@@ -34,7 +34,8 @@ class EncodeOptions:
     dim: int | None = None
     """Keep only the first `dim` numbers (for models trained with matryoshka), then normalize again."""
     precision: Precision | None = None
-    """Numbers used in the computation: float32, or int8 (faster, nearly as good). None: as given to load."""
+    """Numbers used in the computation: float32, bfloat16 (float32 where the processor cannot) or int8 (fastest, nearly
+    as good). None: as given to load."""
     output: Output = "float32"
     """Numbers of the result: float32, float16, int8 (only the direction is kept), binary (8 dimensions per byte)."""
     max_length: int | None = None
@@ -114,7 +115,7 @@ class CrossOptions:
     """How pairs are scored. Only `precision` and `max_length` change the results."""
 
     precision: Precision | None = None
-    """Numbers used in the computation: float32 or int8. None: as given to load."""
+    """Numbers used in the computation: float32, bfloat16 or int8. None: as given to load."""
     max_length: int | None = None
     """Tokens of a pair, special tokens included. None: as in the checkpoint."""
     on_long: Literal["warn", "error", "truncate"] = "warn"

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(
 LEVELS = native.levels()
 BFLOAT16_LEVELS = [level for level in LEVELS if native.runs_bfloat16(level)]
 DISTINCT = [*dict.fromkeys((*LEVELS[:1], "baseline"))] if LEVELS else []  # the other levels have the bits of the best
-FUSING = [level for level in LEVELS if level != "baseline"]  # multiply and add round once; on x86 the baseline rounds twice
+FUSING = [level for level in LEVELS if level != "baseline"]  # multiply and add are rounded once, not twice
 KERNELS = [
     *((precision, level) for precision in ("float32", "int8") for level in LEVELS),
     *(("bfloat16", level) for level in BFLOAT16_LEVELS),

@@ -75,9 +75,9 @@ def _engine(checkpoint: Checkpoint) -> tuple[str, bool, tuple[str, ...]]:
     from gemel.encoder.weights import read_network
 
     network = read_network(checkpoint.config, checkpoint.weights)
-    reason = why_not(network, "float32")
+    reason = why_not(network)
     if reason is None:
-        return "native", why_not(network, "int8") is None, ()
+        return "native", True, ()
     return "onnxruntime", True, (f"the native kernel does not run it: {reason}",)
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
@@ -270,7 +270,7 @@ def made_by(binding: Binding, source: str | Path) -> bool:
 def load_for(binding: Binding, source: str | Path, *, pooling: bool) -> Model:
     """In the precision of the index and, for the model that made it, with the `pooling` that it was loaded with."""
     made = binding.fingerprint
-    precision: Precision = "int8" if made.precision == "int8" else "float32"
+    precision: Precision = next((each for each in get_args(Precision) if each == made.precision), "float32")
     return load(source, precision=precision, pooling=made.pooling if pooling else None)
 
 

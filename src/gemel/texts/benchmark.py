@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from gemel.checkpoint.architecture import architecture_of
 from gemel.checkpoint.folder import Checkpoint, read_checkpoint
 from gemel.checkpoint.sources import find_model
+from gemel.encoder.engines.engine import arithmetic
 from gemel.encoder.engines.native import why_not
 from gemel.encoder.weights import read_network
 from gemel.errors import InputError
@@ -27,7 +28,7 @@ BATCH_TOKENS = (128, 256, 512, 1024)
 
 _ENGINES: tuple[EngineName, ...] = ("native", "onnxruntime")
 
-_PRECISIONS: tuple[Precision, ...] = ("float32", "int8")
+_PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 
 _NEIGHBORS = 2000  # texts whose nearest one is compared: all pairs of them fit into memory
 
@@ -161,7 +162,9 @@ def _candidates(checkpoint: Checkpoint) -> tuple[list[Model], tuple[str, ...]]:
     skipped: list[str] = []
     for precision in _PRECISIONS:
         for engine in _ENGINES:
-            reason = why_not(network, precision) if engine == "native" else None
+            reason = why_not(network) if engine == "native" else None
+            if reason is None and arithmetic(precision, engine) != precision:
+                reason = f"this engine computes it in {arithmetic(precision, engine)} here"
             if reason:
                 skipped.append(f"{engine}, {precision}: {reason}")
             else:

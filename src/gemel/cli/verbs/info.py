@@ -81,7 +81,7 @@ def _engines() -> dict[str, Any]:
     from gemel.encoder.engines.onnx import load_onnxruntime
 
     return {
-        "native": {"kernels": {level: {"int8_bits": native.int8_bits(level)} for level in native.levels()}},
+        "native": {"kernels": {level: {"bfloat16": native.runs_bfloat16(level)} for level in native.levels()}},
         "onnxruntime": {"providers": load_onnxruntime().get_available_providers()},
     }
 

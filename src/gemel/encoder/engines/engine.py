@@ -66,6 +66,7 @@ class EnginePool:
         typed: bool | None = None,
     ) -> None:
         """As `open_engine`."""
+        self._engine, self._device = engine, device
         self._open = partial(
             open_engine, checkpoint, engine=engine, device=device, network=network, typed=typed
         )
@@ -73,10 +74,25 @@ class EnginePool:
         self._opening = threading.Lock()
 
     def __getitem__(self, precision: Precision) -> Engine:
+        precision = arithmetic(precision, self._engine, self._device)
         with self._opening:
             if precision not in self._opened:
                 self._opened[precision] = self._open(precision=precision)
             return self._opened[precision]
+
+
+def arithmetic(precision: Precision, engine: EngineName = "auto", device: str = "cpu") -> Precision:
+    """What is computed in where `precision` is requested.
+
+    bfloat16 needs the native engine and a processor with instructions for it; elsewhere it is computed in float32.
+    """
+    if precision != "bfloat16":
+        return precision
+    if device != "cpu" or engine not in ("auto", "native"):
+        return "float32"
+    from gemel.encoder.engines.native import levels, runs_bfloat16
+
+    return "bfloat16" if levels() and runs_bfloat16(levels()[0]) else "float32"
 
 
 def open_engine(
@@ -122,8 +138,8 @@ def _own_engine(
     if reason or engine == "onnxruntime":
         from gemel.encoder.engines.onnx import OnnxEngine
 
-        return OnnxEngine(network, precision=precision, device=device)
-    if precision == "float32":
+        return OnnxEngine(network, precision="int8" if precision == "int8" else "float32", device=device)
+    if precision != "int8":
         return NativeEngine(network, precision=precision)
     from gemel.encoder.int8 import Int8Store
 
@@ -138,7 +154,7 @@ def _torch(
 
     kind = checkpoint.config.get("model_type")
     known = ", ".join(model_types())
-    if precision != "float32":
+    if precision == "int8":
         raise ModelError(f"architecture {kind!r} runs in torch, which has float32 only; int8 is for: {known}")
     check_weights(checkpoint)
     try:

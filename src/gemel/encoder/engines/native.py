@@ -97,11 +97,6 @@ def runs_bfloat16(level: str) -> bool:
     return bool(_library(level).gemel_has_bfloat16())
 
 
-def arithmetic(precision: Precision) -> Precision:
-    """What the kernel computes in where `precision` is requested: float32 for bfloat16 on processors without it."""
-    return "float32" if precision == "bfloat16" and not any(map(runs_bfloat16, levels())) else precision
-
-
 def why_not(network: Network) -> str | None:
     """The reason why this engine cannot run the network; None when it can."""
     if not levels():
