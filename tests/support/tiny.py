@@ -246,6 +246,7 @@ ARCHITECTURES: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen3": ("Qwen3Config", {**_DECODER, "head_dim": 16}),
     "roberta": ("RobertaConfig", {**_BERT, "pad_token_id": 1}),
     "t5": ("T5Config", {**_T5}),
+    "umt5": ("UMT5Config", {**_T5}),
     "xlm-roberta": ("XLMRobertaConfig", {**_BERT, "pad_token_id": 0, "hidden_act": "silu"}),
 }
 
@@ -346,7 +347,7 @@ def reference_network(folder: Path) -> Any:
     import transformers
 
     kind = json.loads((folder / "config.json").read_text())["model_type"]
-    auto = transformers.AutoModelForTextEncoding if kind in ("t5", "mt5") else transformers.AutoModel
+    auto = transformers.AutoModelForTextEncoding if kind in ("t5", "mt5", "umt5") else transformers.AutoModel
     return auto.from_pretrained(folder).eval()
 
 
