@@ -216,6 +216,21 @@ ARCHITECTURES: dict[str, tuple[str, dict[str, Any]]] = {
         },
     ),
     "electra": ("ElectraConfig", {**_BERT, "embedding_size": 16}),
+    "embedding_gemma2_text": (
+        "EmbeddingGemma2TextConfig",
+        # One full layer of three, with larger heads; in the others a token sees 4 neighbors to a side.
+        {
+            **_DECODER,
+            "num_hidden_layers": 3,
+            "head_dim": 12,
+            "global_head_dim": 20,
+            "num_global_key_value_heads": 1,
+            "sliding_window": 4,
+            "sliding_window_pattern": 3,
+            "hidden_size_per_layer_input": 16,
+            "embedding_dim": 24,
+        },
+    ),
     "eurobert": ("EuroBertConfig", {**_DECODER}),
     "gemma3_text": (
         "Gemma3TextConfig",
@@ -362,6 +377,17 @@ def randomize(model: Any, seed: int, *, norms: float = 1.0) -> None:
             weight.normal_(norms if "norm.weight" in label.lower() else 0.0, spread, generator=random)
 
 
+def _as_trained(model: Any) -> None:
+    """Of EmbeddingGemma 2: the scales of the blocks are buffers, and those of the scores are in the norms of the heads."""
+    import torch
+
+    with torch.no_grad():
+        for number, layer in enumerate(model.layers):
+            layer.layer_scalar.fill_(0.5 + number / 4)
+            for norm in (layer.self_attn.q_norm, layer.self_attn.k_norm):
+                norm.weight.mul_(layer.self_attn.head_dim**-0.25)
+
+
 def tiny_checkpoint(folder: Path, model_type: str, *, seed: int = 0, **settings: Any) -> Path:
     """Any architecture, made by transformers with random numbers; `settings` go to its config."""
     import transformers
@@ -370,11 +396,14 @@ def tiny_checkpoint(folder: Path, model_type: str, *, seed: int = 0, **settings:
     folder.mkdir(parents=True, exist_ok=True)
     name, own = ARCHITECTURES[model_type]
     model = transformers.AutoModel.from_config(getattr(transformers, name)(**{**own, **settings}))
-    # Gemma stores the weights of norms as their differences from 1.
-    randomize(model, seed, norms=0.0 if "gemma" in model_type else 1.0)
+    # Gemma 3 stores the weights of norms as their differences from 1.
+    randomize(model, seed, norms=0.0 if model_type == "gemma3_text" else 1.0)
+    if model_type == "embedding_gemma2_text":
+        _as_trained(model)
     model.save_pretrained(folder)
     tiny_tokenizer(folder / "tokenizer.json")
-    width = int(json.loads((folder / "config.json").read_text()).get("hidden_size", 32))
+    config = json.loads((folder / "config.json").read_text())
+    width = int(config.get("embedding_dim", config.get("hidden_size", 32)))
     _write_modules(folder, width, pooling="mean", dense=None, normalize=True, seed=seed)
     _write_json(folder / "sentence_bert_config.json", {"max_seq_length": 48, "do_lower_case": False})
     _write_json(folder / "config_sentence_transformers.json", {"prompts": {}, "default_prompt_name": None})

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gemel.checkpoint.architecture import least, max_positions, positive_or_none
+from gemel.checkpoint.architecture import architecture_of, least, max_positions, positive_or_none
 from gemel.checkpoint.files import (
     Tensors,
     is_adapter,
@@ -117,7 +117,9 @@ class Checkpoint:
         """Numbers per token; None if the config does not say."""
         if self.kind == "static":
             return self.weights.shape(next(name for name in _STATIC_TABLES if name in self.weights))[1]
-        values = (self.config.get(key) for key in ("hidden_size", "dim", "d_model"))
+        architecture = architecture_of(self.config)
+        keys = ("hidden_size", "dim", "d_model") if architecture is None else (architecture.width_key,)
+        values = (self.config.get(key) for key in keys)
         return next((value for value in values if isinstance(value, int)), None)
 
     @property

@@ -114,7 +114,8 @@ def _add(model_type: str, prefix: str) -> None:
             config_keys=key_set(
                 "d_ff d_kv d_model dense_act_fn dropout_rate feed_forward_proj is_decoder is_encoder_decoder",
                 "is_gated_act layer_norm_epsilon n_positions num_decoder_layers num_heads num_layers pad_token_id",
-                "relative_attention_max_distance relative_attention_num_buckets scale_decoder_outputs vocab_size",
+                "relative_attention_max_distance relative_attention_num_buckets scalable_attention",
+                "scale_decoder_outputs vocab_size",
             ),
             word_table="shared.weight",
             width_key="d_model",
