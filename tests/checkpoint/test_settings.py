@@ -764,6 +764,44 @@ PUBLISHED = {
         "use_cache": True,
         "use_flash_attn": True,
     },
+    "jina-embeddings-v5-text-small": {
+        "model_type": "jina_embeddings_v5",
+        **SHAPE,
+        **DECODER,
+        "architectures": ["JinaEmbeddingsV5Model"],
+        "auto_map": {"AutoModel": "modeling_jina_embeddings_v5.JinaEmbeddingsV5Model"},
+        "head_dim": 128,
+        "max_window_layers": 28,
+        "rope_scaling": None,
+        "rope_theta": 3500000,
+        "sliding_window": None,
+        "task_names": ["retrieval", "text-matching", "clustering", "classification"],
+        "use_sliding_window": False,
+    },
+    "jina-embeddings-v5-text-nano": {
+        "model_type": "jina_embeddings_v5",
+        **SHAPE,
+        **DECODER,
+        "architectures": ["JinaEmbeddingsV5Model"],
+        "auto_map": {"AutoModel": "modeling_jina_embeddings_v5.JinaEmbeddingsV5Model"},
+        "clf_pooling": "late",
+        "is_decoder": False,
+        "mask_token_id": 128002,
+        "mlp_bias": False,
+        "pretraining_tp": 1,
+        "rope_theta": 250000,
+        "task_names": ["retrieval", "text-matching", "clustering", "classification"],
+    },
+    # One task, with its adapter in the weights.
+    "jina-embeddings-v5-text-small-retrieval": {
+        "model_type": "qwen3",
+        **SHAPE,
+        **DECODER,
+        "architectures": ["Qwen3Model"],
+        "head_dim": 128,
+        "rope_theta": 3500000,
+        "task_names": ["retrieval", "text-matching", "clustering", "classification"],
+    },
     "jina-embeddings-v3 of transformers": {
         "model_type": "jina_embeddings_v3",
         **BERT,
@@ -930,9 +968,10 @@ def test_the_files_of_a_published_tokenizer_and_of_newer_releases_are_read(tmp_p
     change(
         folder / "sentence_bert_config.json",
         transformer_task="feature-extraction",
-        modality_config=dict.fromkeys(
-            ("text", "image"), {"method": "forward", "method_output_name": "last_hidden_state"}
-        ),
+        modality_config={
+            "text": {"method": "forward", "method_output_name": "last_hidden_state"},
+            "image": {"method": "get_image_features", "method_output_name": "pooler_output"},
+        },
         module_output_name="token_embeddings",
         model_args={"trust_remote_code": True, "dtype": "bfloat16", "attn_implementation": "sdpa"},
         tokenizer_args={"padding_side": "left"},

@@ -378,7 +378,7 @@ def randomize(model: Any, seed: int, *, norms: float = 1.0) -> None:
 
 
 def _as_trained(model: Any) -> None:
-    """Of EmbeddingGemma 2: the scales of the blocks are buffers, and those of the scores are in the norms of the heads."""
+    """EmbeddingGemma 2: the scales of blocks are buffers, and those of scores are in the norms of the heads."""
     import torch
 
     with torch.no_grad():

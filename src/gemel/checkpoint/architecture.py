@@ -101,7 +101,7 @@ ARCHITECTURES: Registry[Architecture] = Registry(
 """HF `model_type` to its record."""
 
 
-_OTHER_TYPES = {"embedding_gemma2": "embedding_gemma2_text", "new": "gte"}
+_OTHER_TYPES = {"embedding_gemma2": "embedding_gemma2_text", "jina_embeddings_v5": "qwen3", "new": "gte"}
 """Model types whose config.json `Architecture.native` turns into that of another."""
 
 
