@@ -333,6 +333,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "deberta-v2 no product": ("deberta-v2", {"pos_att_type": None}),
     "deberta-v2 near": ("deberta-v2", {"position_buckets": -1, "max_relative_positions": 6}),
     "deberta-v2 no relative": ("deberta-v2", {"relative_attention": False, "norm_rel_ebd": "none"}),
+    "deberta-v2 convolution": ("deberta-v2", {"conv_kernel_size": 3, "conv_act": "gelu"}),
     "t5 gated": ("t5", {"feed_forward_proj": "gated-gelu"}),
     "t5 gated silu": ("t5", {"feed_forward_proj": "gated-silu", "num_decoder_layers": 1}),
     "mt5 buckets": (
