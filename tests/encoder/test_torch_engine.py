@@ -231,7 +231,7 @@ def test_a_t5_is_run_by_its_encoder(tmp_path, name, auto):
         wanted = reference(input_ids=torch.from_numpy(ids).long()).last_hidden_state
     np.testing.assert_allclose(model.engine.hidden(ids), wanted.numpy(), rtol=0, atol=1e-5)
     own = gemel.load(folder)
-    assert (own.engine_name == "torch") == (name == "umt5")
+    assert own.engine_name != "torch"
     np.testing.assert_allclose(own.encode(TEXTS), model.encode(TEXTS), rtol=0, atol=1e-5)
 
 

@@ -61,6 +61,13 @@ def test_every_architecture_is_exported_in_both_precisions(tmp_path, kind):
     assert small.size < 0.8 * done.size
 
 
+def test_a_convolution_sees_no_padding(tmp_path):
+    pytest.importorskip("transformers", reason="the tiny model is made by transformers")
+    source = tiny_checkpoint(tmp_path / "model", "deberta-v2", conv_kernel_size=5, conv_act="gelu")
+    export(source, tmp_path / "out")
+    np.testing.assert_allclose(vectors(tmp_path / "out"), own(source), rtol=0, atol=1e-5)
+
+
 @pytest.mark.parametrize("pooling", [*sorted(POOLINGS), ("cls", "mean", "max")], ids=str)
 @pytest.mark.parametrize("dense", [None, 8])
 def test_poolings_dense_layers_and_lengths(tmp_path, pooling, dense):

@@ -37,15 +37,15 @@ struct Maker {  // owns what the structures point to; exact sizes, so that an ac
     }
 };
 
-enum Form { BERT, MODERN, DECODER, DEBERTA };
+enum Form { BERT, MODERN, DECODER, GEMMA, DEBERTA };
 
 static bool run(int kind, Form form, long tokens, long texts, long width) {
     const long heads = 4, inner = 104, words = 50, positions = 64, rows_of_relative = 30;
-    const bool gated = form == MODERN || form == DECODER, decoder = form == DECODER;
-    const long kv_heads = decoder ? 2 : heads, head = decoder ? 10 : width / heads;
+    const bool decoder = form == DECODER || form == GEMMA, gated = form == MODERN || decoder;
+    const long between = 28, outputs = 37;
     Maker make = {{}, {}, kind};
     auto norm = [&](long n) { return Norm{make.some(n), decoder ? nullptr : make.some(n), 1e-12, decoder}; };
-    auto relative = [&] {  // packed head by head
+    auto relative = [&](long head) {  // packed head by head
         const long size = gemel_packed_bytes(rows_of_relative, head, FLOAT32) / 4;
         make.floats.emplace_back(heads * size);
         float *packed = make.floats.back().data();
@@ -53,9 +53,19 @@ static bool run(int kind, Form form, long tokens, long texts, long width) {
             gemel_pack(make.some(rows_of_relative * head), rows_of_relative, head, FLOAT32, packed + h * size);
         return packed;
     };
+    WordStep word_step = {make.linear(between, width), make.linear(between, width), make.linear(width, between),
+                          norm(between), norm(width)};
+    Convolution convolution = {make.linear(width, 3 * width), norm(width), 3, 1};
+    const Linear output = make.linear(outputs, width);
     std::vector<Block> blocks(2);
     for (auto &block : blocks) {
+        const bool other = form == GEMMA && &block == &blocks[1];
+        const long kv_heads = other ? 1 : decoder ? 2 : heads, head = other ? 18 : decoder ? 10 : width / heads;
         block = {};
+        block.heads = heads;
+        block.kv_heads = kv_heads;
+        block.head = head;
+        block.scale = form == GEMMA ? 0.7 : 1;
         block.qkv = make.linear((heads + 2 * kv_heads) * head, width);
         block.out = make.linear(width, heads * head);
         block.up = make.linear(gated ? 2 * inner : inner, width);
@@ -70,9 +80,15 @@ static bool run(int kind, Form form, long tokens, long texts, long width) {
             block.attention_out_norm = block.ffn_out_norm = norm(width);
         }
         if (form == DEBERTA) {
-            block.relative_keys = relative();
-            block.relative_queries = relative();
+            block.relative_keys = relative(head);
+            block.relative_queries = relative(head);
+            if (&block == &blocks[0]) block.convolution = &convolution;
         }
+        if (form == GEMMA) {
+            block.value_norm = norm(head);
+            block.word_step = &word_step;
+        }
+        if (form == BERT) block.relative_bias = make.some(heads * (2 * positions - 1));
     }
     std::vector<int32_t> index(2 * positions - 1);
     for (long i = 0; i < 2 * positions - 1; i++) index[i] = i * rows_of_relative / (2 * positions - 1);
@@ -81,7 +97,6 @@ static bool run(int kind, Form form, long tokens, long texts, long width) {
     net.positions = gated ? nullptr : make.some(positions * width);
     net.padding = form == BERT ? 3 : -1;
     net.padding_position = form == BERT ? make.some(width) : nullptr;
-    net.relative_bias = form == BERT ? make.some(heads * (2 * positions - 1)) : nullptr;
     net.relative_index = index.data();
     net.relative_rows = form == DEBERTA ? rows_of_relative : 0;
     net.blocks = blocks.data();
@@ -89,9 +104,7 @@ static bool run(int kind, Form form, long tokens, long texts, long width) {
     if (!decoder) net.embedding_norm = norm(width);
     if (gated) net.final_norm = norm(width);
     net.table_width = net.width = width;
-    net.heads = heads;
-    net.kv_heads = kv_heads;
-    net.head = head;
+    net.output = form == GEMMA ? &output : nullptr;
     net.ffn_width = gated ? 2 * inner : inner;
     net.activation = 1 + tokens % 4;
     net.max_positions = positions;
@@ -102,7 +115,7 @@ static bool run(int kind, Form form, long tokens, long texts, long width) {
     const int64_t rows = starts.back();
     std::vector<int32_t> ids(rows);
     for (size_t i = 0; i < ids.size(); i++) ids[i] = i % words;
-    std::vector<float> hidden(rows * width);
+    std::vector<float> hidden(rows * (net.output ? outputs : width));
     std::vector<char> memory(gemel_scratch_bytes(&net, rows, tokens));
     for (int threads : {1, 3})
         gemel_hidden(&net, ids.data(), starts.data(), texts, tokens, hidden.data(), memory.data(), threads);
@@ -113,7 +126,7 @@ static bool run(int kind, Form form, long tokens, long texts, long width) {
 
 int main() {
     for (int kind = FLOAT32; kind <= (HAS_BFLOAT16 ? BFLOAT16 : INT8); kind++)
-        for (Form form : {BERT, MODERN, DECODER, DEBERTA})
+        for (Form form : {BERT, MODERN, DECODER, GEMMA, DEBERTA})
             for (long tokens : {1, 2, 7, 16, 17, 33, 50})
                 for (long texts : {1, 3, 9})
                     for (long width : {52, 48})

@@ -216,6 +216,21 @@ ARCHITECTURES: dict[str, tuple[str, dict[str, Any]]] = {
         },
     ),
     "electra": ("ElectraConfig", {**_BERT, "embedding_size": 16}),
+    "embedding_gemma2_text": (
+        "EmbeddingGemma2TextConfig",
+        # One full layer of three, with larger heads; in the others a token sees 4 neighbors to a side.
+        {
+            **_DECODER,
+            "num_hidden_layers": 3,
+            "head_dim": 12,
+            "global_head_dim": 20,
+            "num_global_key_value_heads": 1,
+            "sliding_window": 4,
+            "sliding_window_pattern": 3,
+            "hidden_size_per_layer_input": 16,
+            "embedding_dim": 24,
+        },
+    ),
     "eurobert": ("EuroBertConfig", {**_DECODER}),
     "gemma3_text": (
         "Gemma3TextConfig",
@@ -246,6 +261,7 @@ ARCHITECTURES: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen3": ("Qwen3Config", {**_DECODER, "head_dim": 16}),
     "roberta": ("RobertaConfig", {**_BERT, "pad_token_id": 1}),
     "t5": ("T5Config", {**_T5}),
+    "umt5": ("UMT5Config", {**_T5}),
     "xlm-roberta": ("XLMRobertaConfig", {**_BERT, "pad_token_id": 0, "hidden_act": "silu"}),
 }
 
@@ -317,6 +333,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "deberta-v2 no product": ("deberta-v2", {"pos_att_type": None}),
     "deberta-v2 near": ("deberta-v2", {"position_buckets": -1, "max_relative_positions": 6}),
     "deberta-v2 no relative": ("deberta-v2", {"relative_attention": False, "norm_rel_ebd": "none"}),
+    "deberta-v2 convolution": ("deberta-v2", {"conv_kernel_size": 3, "conv_act": "gelu"}),
     "t5 gated": ("t5", {"feed_forward_proj": "gated-gelu"}),
     "t5 gated silu": ("t5", {"feed_forward_proj": "gated-silu", "num_decoder_layers": 1}),
     "mt5 buckets": (
@@ -346,7 +363,7 @@ def reference_network(folder: Path) -> Any:
     import transformers
 
     kind = json.loads((folder / "config.json").read_text())["model_type"]
-    auto = transformers.AutoModelForTextEncoding if kind in ("t5", "mt5") else transformers.AutoModel
+    auto = transformers.AutoModelForTextEncoding if kind in ("t5", "mt5", "umt5") else transformers.AutoModel
     return auto.from_pretrained(folder).eval()
 
 
@@ -361,6 +378,17 @@ def randomize(model: Any, seed: int, *, norms: float = 1.0) -> None:
             weight.normal_(norms if "norm.weight" in label.lower() else 0.0, spread, generator=random)
 
 
+def _as_trained(model: Any) -> None:
+    """EmbeddingGemma 2: the scales of blocks are buffers, and those of scores are in the norms of the heads."""
+    import torch
+
+    with torch.no_grad():
+        for number, layer in enumerate(model.layers):
+            layer.layer_scalar.fill_(0.5 + number / 4)
+            for norm in (layer.self_attn.q_norm, layer.self_attn.k_norm):
+                norm.weight.mul_(layer.self_attn.head_dim**-0.25)
+
+
 def tiny_checkpoint(folder: Path, model_type: str, *, seed: int = 0, **settings: Any) -> Path:
     """Any architecture, made by transformers with random numbers; `settings` go to its config."""
     import transformers
@@ -369,11 +397,14 @@ def tiny_checkpoint(folder: Path, model_type: str, *, seed: int = 0, **settings:
     folder.mkdir(parents=True, exist_ok=True)
     name, own = ARCHITECTURES[model_type]
     model = transformers.AutoModel.from_config(getattr(transformers, name)(**{**own, **settings}))
-    # Gemma stores the weights of norms as their differences from 1.
-    randomize(model, seed, norms=0.0 if "gemma" in model_type else 1.0)
+    # Gemma 3 stores the weights of norms as their differences from 1.
+    randomize(model, seed, norms=0.0 if model_type == "gemma3_text" else 1.0)
+    if model_type == "embedding_gemma2_text":
+        _as_trained(model)
     model.save_pretrained(folder)
     tiny_tokenizer(folder / "tokenizer.json")
-    width = int(json.loads((folder / "config.json").read_text()).get("hidden_size", 32))
+    config = json.loads((folder / "config.json").read_text())
+    width = int(config.get("embedding_dim", config.get("hidden_size", 32)))
     _write_modules(folder, width, pooling="mean", dense=None, normalize=True, seed=seed)
     _write_json(folder / "sentence_bert_config.json", {"max_seq_length": 48, "do_lower_case": False})
     _write_json(folder / "config_sentence_transformers.json", {"prompts": {}, "default_prompt_name": None})

@@ -2,6 +2,7 @@
 
 A folder has adapter_config.json and adapter_model.safetensors; the base model is found by its folder or its name. The
 sum is formed when a weight is read, so that weights stay in their file until then. Only linear layers are supported.
+A checkpoint may also hold one adapter for each of several tasks (jina-embeddings-v3 and v5).
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gemel.checkpoint.architecture import key_set
-from gemel.checkpoint.files import Tensors, is_finite, read_object
+from gemel.checkpoint.architecture import Config, architecture_of, key_set
+from gemel.checkpoint.files import Tensors, inside, is_finite, read_object
 from gemel.checkpoint.settings import refuse_unknown
 from gemel.errors import ModelError
 
@@ -100,6 +101,56 @@ def _check_alphas(path: Path, alpha: object, patterns: object) -> None:
 
 
 _MERGE = "Merge it into the base model with peft (merge_and_unload) and save the result"
+
+
+WITHOUT_TASK = "none"
+"""The name of no task: the weights without any adapter."""
+
+_TASK_CLASS = "JinaEmbeddingsV5Model"
+"""The class of a network with one adapter per task, each in a folder of `adapters` (arXiv 2602.15547)."""
+
+
+def chosen_task(config: Config, key: str) -> str | None:
+    """The task of `default_task`, one of those that config.json lists under `key`; None: no adapter is used.
+
+    A checkpoint with adapters has no other default: its vectors depend on the task.
+    """
+    task, tasks = config.get("default_task"), config.get(key)
+    if not isinstance(tasks, list) or not tasks or not all(isinstance(name, str) for name in tasks):
+        raise ModelError(f"config.json must list the tasks of the adapters as {key!r}, got {tasks!r:.200}")
+    known = ", ".join(map(repr, [*tasks, WITHOUT_TASK]))
+    if task is None:
+        raise ModelError(
+            "the checkpoint has an adapter for each of several tasks, and its vectors depend on the task. Choose one: "
+            f"gemel.load(..., task={tasks[0]!r}), or 'default_task' in config.json. Known: {known}"
+        )
+    if task not in (*tasks, WITHOUT_TASK):
+        raise ModelError(f"the checkpoint has no adapter for the task {task!r}. Known: {known}")
+    return None if task == WITHOUT_TASK else str(task)
+
+
+def has_task_folders(config: Config) -> bool:
+    """True for a checkpoint whose adapters are in folders, one for each task."""
+    return config.get("architectures") == [_TASK_CLASS]
+
+
+def read_task_adapter(folder: Path, config: Config) -> Adapter | None:
+    """The adapter of the chosen task, in a folder of the checkpoint; None: no task was chosen, or there are none."""
+    if not has_task_folders(config) or config.get("default_task") is None:
+        return None
+    task = chosen_task(config, "task_names")
+    return None if task is None else read_adapter(inside(folder, f"adapters/{task}"))
+
+
+def config_without_tasks(config: Config) -> dict[str, Any]:
+    """config.json of the network with the adapter of one task in its weights."""
+    architecture = architecture_of(config)
+    assert architecture is not None, "such a checkpoint is of a known architecture"
+    kept = {key: value for key, value in config.items() if key not in _TASK_KEYS}
+    return {**kept, "architectures": [f"{architecture.class_prefix}Model"]}
+
+
+_TASK_KEYS = ("auto_map", "default_task", "task_names")
 
 
 class AdaptedTensors(Tensors):

@@ -101,8 +101,8 @@ ARCHITECTURES: Registry[Architecture] = Registry(
 """HF `model_type` to its record."""
 
 
-_OTHER_TYPES = {"new": "gte"}
-"""Model types of checkpoints with code of their own, which became a class of transformers under another name."""
+_OTHER_TYPES = {"embedding_gemma2": "embedding_gemma2_text", "jina_embeddings_v5": "qwen3", "new": "gte"}
+"""Model types whose config.json `Architecture.native` turns into that of another."""
 
 
 def architecture_of(config: Config) -> Architecture | None:

@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gemel.checkpoint.architecture import least, max_positions, positive_or_none
+from gemel.checkpoint.adapter import (
+    AdaptedTensors,
+    Adapter,
+    has_task_folders,
+    read_adapter,
+    read_task_adapter,
+)
+from gemel.checkpoint.architecture import architecture_of, least, max_positions, positive_or_none
 from gemel.checkpoint.files import (
     Tensors,
     is_adapter,
@@ -29,7 +36,6 @@ from gemel.checkpoint.settings import Side, TransformerSettings, read_transforme
 from gemel.errors import GemelError, ModelError
 
 if TYPE_CHECKING:
-    from gemel.checkpoint.adapter import Adapter
     from gemel.checkpoint.modules import Steps
 
 __all__ = ["Checkpoint", "Dense", "PoolingConfig", "is_model_folder", "read_checkpoint"]
@@ -117,7 +123,9 @@ class Checkpoint:
         """Numbers per token; None if the config does not say."""
         if self.kind == "static":
             return self.weights.shape(next(name for name in _STATIC_TABLES if name in self.weights))[1]
-        values = (self.config.get(key) for key in ("hidden_size", "dim", "d_model"))
+        architecture = architecture_of(self.config)
+        keys = ("hidden_size", "dim", "d_model") if architecture is None else (architecture.width_key,)
+        values = (self.config.get(key) for key in keys)
         return next((value for value in values if isinstance(value, int)), None)
 
     @property
@@ -255,6 +263,9 @@ def _read(
     config = own.config if task is None else _with_task(own.config, task, folder)
     settings = _read_settings(folder)
     weights = module_weights(folder, steps.folder) if base is None else base.weights
+    adapter = None if base is None else base.adapter
+    if adapter is None and (adapter := read_task_adapter(steps.folder, config)) is not None:
+        weights = AdaptedTensors(weights, adapter)
     if steps.kind == "static":
         _check_static(steps.folder, weights)
     elif not isinstance(config.get("model_type"), str):
@@ -281,20 +292,20 @@ def _read(
         skip_unknown=model2vec,
         parts=(
             *weights.files,
-            *([] if base is None or base.adapter is None else [base.adapter.path]),
+            *([] if adapter is None else [adapter.path]),
             *(path / "model.safetensors" for path in steps.dense_folders),
         ),
         truncate_dim=settings.get("truncate_dim"),
         truncation_side=own.truncation_side,
         tokenizer_settings=own.tokenizer,
-        adapter=None if base is None else base.adapter,
+        adapter=adapter,
     )
     check_layers(checkpoint, checkpoint.dense)
     return checkpoint if cross else _with_relation(checkpoint)
 
 
 def _with_task(config: Mapping[str, Any], task: str, folder: Path) -> Mapping[str, Any]:
-    if not config.get("lora_adaptations"):
+    if not config.get("lora_adaptations") and not has_task_folders(config):
         raise ModelError(f"{folder} has no adapters for tasks, task={task!r} was requested. Leave it out")
     return {**config, "default_task": task}
 
@@ -307,7 +318,6 @@ def _task_prompt(config: Mapping[str, Any], settings: Mapping[str, Any]) -> str 
 
 def _base_of(folder: Path, offline: bool) -> Checkpoint:
     """The base model of the adapter in `folder`, with the adapter added to its weights."""
-    from gemel.checkpoint.adapter import AdaptedTensors, read_adapter
     from gemel.checkpoint.sources import find_model
 
     adapter = read_adapter(folder)
@@ -368,11 +378,13 @@ def _check_kind(folder: Path, cross: bool) -> None:
 
 def _plain(folder: Path, notes: list[str]) -> Steps:
     """A folder without modules.json: a model2vec table, or a network without a pooling."""
-    from gemel.checkpoint.modules import Steps
+    from gemel.checkpoint.modules import Steps, task_steps
 
     config = read_object(folder / "config.json")
     if _is_model2vec(config):
         return Steps("static", folder, None, (), (), config.get("normalize") is True)
+    if has_task_folders(config):
+        return task_steps(folder)
     if _is_causal(config):
         notes.append(
             "plain language model without modules.json: a text's vector is that of its last token, which alone has "

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from gemel.checkpoint.adapter import has_task_folders
 from gemel.checkpoint.files import inside, read_json, read_object, read_object_if_there
 from gemel.checkpoint.head import (
     FLOW,
@@ -80,7 +81,8 @@ def read_side_steps(folder: Path) -> SideSteps:
     modules = _modules(folder)
     at = next((number for number, (kind, _) in enumerate(modules) if kind in _ROUTERS), None)
     if at is None:
-        return SideSteps(_steps(folder, modules))
+        steps = _steps(folder, modules)
+        return SideSteps(task_steps(steps.folder) if _pools_itself(steps) else steps)
     router = modules[at][1]
     paths = [router / name for name in ("router_config.json", "config.json")]
     path = next((path for path in paths if path.is_file()), paths[0])
@@ -96,6 +98,20 @@ def read_side_steps(folder: Path) -> SideSteps:
         return _steps(folder, [*modules[:at], *route, *modules[at + 1 :]])
 
     return SideSteps(steps("document"), steps("query"))
+
+
+def _pools_itself(steps: Steps) -> bool:
+    """True for the one module of Jina Embeddings v5, which also pools and normalizes."""
+    return (
+        steps.kind == "transformer"
+        and steps.pooling is None
+        and has_task_folders(read_object_if_there(steps.folder / "config.json"))
+    )
+
+
+def task_steps(folder: Path) -> Steps:
+    """Of Jina Embeddings v5: a text's vector is that of its last token, normalized."""
+    return Steps("transformer", folder, PoolingConfig(("last",)), (), (), True)
 
 
 def _route(path: Path, structure: Mapping[str, Any], names: Sequence[str]) -> list[str]:
@@ -163,10 +179,13 @@ def _modules(folder: Path) -> list[tuple[str, Path]]:
 
 
 def _is_task_transformer(kind: str, folder: Path) -> bool:
-    """True for the module of Jina Embeddings v3, which hands the task to the network and else is a Transformer."""
+    """True for the module of Jina Embeddings v3 and v5: a Transformer that hands the task to the network."""
     code = read_object_if_there(folder / "config.json").get("auto_map")
     model = code.get("AutoModel") if isinstance(code, dict) else None
-    return kind == "custom_st.Transformer" and str(model).endswith("modeling_lora.XLMRobertaLoRA")
+    return kind == "custom_st.Transformer" and str(model).endswith(_TASK_MODELS)
+
+
+_TASK_MODELS = ("modeling_lora.XLMRobertaLoRA", "modeling_jina_embeddings_v5.JinaEmbeddingsV5Model")
 
 
 def _kind(folder: Path, kind: object) -> str:

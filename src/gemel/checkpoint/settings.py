@@ -73,7 +73,7 @@ def read_transformer_settings(
     tokenizer_path = folder / "tokenizer_config.json"
     tokenizer = read_object_if_there(tokenizer_path)
     if architecture_of(config) is not None:  # other networks' tokenizers have many more keys
-        refuse_unknown(tokenizer_path, tokenizer, _TOKENIZER, _TOKENIZER_HARMLESS)
+        refuse_unknown(tokenizer_path, tokenizer, _TOKENIZER, _TOKENIZER_HARMLESS, _token_names(tokenizer))
     own = _arguments(path, content, "tokenizer_args", "processor_kwargs")
     allowed = (_TOKENIZER, _TOKENIZER_HARMLESS, _LOADING_ARGUMENTS)
     refuse_unknown(path, own, *allowed, where="tokenizer_args")
@@ -91,6 +91,13 @@ def read_transformer_settings(
         max_length=next((length for length in map(_length, lengths) if length is not None), None),
         truncation_side=_side(tokenizer_path, merged.get("truncation_side")),
     )
+
+
+def _token_names(tokenizer: Mapping[str, Any]) -> set[str]:
+    """Keys that name a special token (Gemma: "boi_token"); tokenizer.json has the tokens themselves."""
+    return {
+        key for key, value in tokenizer.items() if key.endswith("_token") and isinstance(value, str | dict)
+    }
 
 
 def _own_settings(folder: Path) -> tuple[Path, Mapping[str, Any]]:
@@ -117,7 +124,10 @@ def _check_modality(path: Path, content: Mapping[str, Any]) -> None:
             f"{path}: the key 'module_output_name' asks for {output!r}, only 'token_embeddings' is read"
         )
     modality = content.get("modality_config")
-    if modality not in (None, {}, {"text": _TEXT_MODALITY}):
+    # Beside texts a model may encode images and sounds, of which gemel reads nothing.
+    if modality not in (None, {}) and not (
+        isinstance(modality, dict) and modality.get("text") == _TEXT_MODALITY
+    ):
         raise ModelError(
             f"{path}: the key 'modality_config' asks for {modality!r}; only texts to last hidden states are read: "
             f"{{'text': {_TEXT_MODALITY}}}"
@@ -251,6 +261,7 @@ _TOKENIZER = key_set(
     "do_lower_case strip_accents tokenize_chinese_chars add_prefix_space keep_accents",
     "split_special_tokens truncation_side model_max_length model_input_names tokenizer_class",
     "add_bos_token add_eos_token added_tokens_decoder additional_special_tokens extra_special_tokens",
+    "model_specific_special_tokens",
 )
 """tokenizer_config.json: followed, or checked against tokenizer.json."""
 
@@ -261,7 +272,7 @@ _TOKENIZER_HARMLESS = key_set(
     "auto_map backend chat_template clean_up_tokenization_spaces decoder do_basic_tokenize errors",
     "extra_ids full_tokenizer_file init_inputs is_local language legacy local_files_only mask_token_type_id",
     "max_len max_len_single_sentence max_length model_id model_type name_or_path never_split",
-    "pad_to_multiple_of pad_token_type_id padding padding_side processor_class remove_space",
+    "pad_to_multiple_of pad_token_type_id padding padding_side processor_class remove_space response_schema",
     "return_token_type_ids sp_model_kwargs spaces_between_special_tokens special_tokens_map_file",
     "split_by_punct stride tokenizer_file tokenizer_type transformers_version trim_offsets",
     "truncation truncation_strategy unk_id use_default_system_prompt use_fast vocab_file vocab_size",

@@ -213,16 +213,19 @@ def _check_case(tokenizer: Tokenizer, settings: Mapping[str, Any], path: Path, k
             )
 
 
+_ADDED = (
+    "added_tokens_decoder",
+    "extra_special_tokens",
+    "model_specific_special_tokens",
+    "additional_special_tokens",
+)
+
+
 def _check_added(tokenizer: Tokenizer, settings: Mapping[str, Any], path: Path) -> None:
     """Refuse tokens that tokenizer.json does not have: the network may have no rows for their ids."""
-    decoder, extra = settings.get("added_tokens_decoder"), settings.get("extra_special_tokens")
-    more = settings.get("additional_special_tokens")
-    entries = {
-        "added_tokens_decoder": list(decoder.values()) if isinstance(decoder, dict) else [],
-        "extra_special_tokens": list(extra.values()) if isinstance(extra, dict) else extra or [],
-        "additional_special_tokens": more or [],
-    }
-    for key, tokens in entries.items():
+    for key in _ADDED:
+        tokens = settings.get(key)
+        tokens = list(tokens.values()) if isinstance(tokens, dict) else tokens
         for token in tokens if isinstance(tokens, list) else []:
             text = token.get("content") if isinstance(token, dict) else token
             if isinstance(text, str) and tokenizer.token_to_id(text) is None:

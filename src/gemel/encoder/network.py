@@ -6,10 +6,10 @@ weights, engines know arithmetic; neither knows the other.
     h  = norm(word[ids] + positions[0:t]) * scale    then `projection`, if the table is narrower than the network
     post-norm block   h = norm(h + out(attention(qkv(h))));  h = norm(h + down(act(up(h))))
     pre-norm block    h = h + out(attention(qkv(norm(h))));  h = h + down(act(up(norm(h))))
-    h  = final_norm(h)                               pre-norm networks only
+    h  = final_norm(h)                               pre-norm networks only; then `output`, if there is one
 
 A decoder is a pre-norm network with `causal` blocks. Norms after a step and of the heads, rotary positions and relative
-positions are fields of a block or of the network.
+positions are fields of a block; so is a third step, where a network has one (`WordStep`, `Convolution`).
 """
 
 from __future__ import annotations
@@ -105,6 +105,55 @@ class RelativeTables:
     """(heads, rows, head size)"""
 
 
+@dataclass(frozen=True)
+class Heads:
+    """How an attention is divided."""
+
+    queries: int
+    keys: int
+    """Heads of keys, and of values: each is shared by several heads of queries."""
+    size: int
+    """Numbers per head."""
+    scale: float
+    """Factor on the products of queries and keys."""
+
+
+@dataclass(frozen=True, eq=False)
+class WordStep:
+    """A third step that reads the word vectors w again (Gemma's per-layer embeddings), after the feed-forward step.
+
+    h = h + norm(out(act(gate(h)) * words_norm(words(w)))), with the activation of the network.
+    """
+
+    words: Linear
+    """(p, d)"""
+    words_norm: Norm
+    gate: Linear
+    """(p, d)"""
+    out: Linear
+    """(d, p)"""
+    norm: Norm
+
+
+@dataclass(frozen=True, eq=False)
+class Convolution:
+    """A step beside a block (DeBERTa v2): norm(block(h) + act(weights of the neighbors of h)).
+
+    Tokens before the first and after the last of a text are zeros.
+    """
+
+    linear: Linear
+    """(d, n d): the columns of the token (n - 1) / 2 before, then those of the next token, and so on."""
+    norm: Norm
+    activation: Activation
+
+    @property
+    def tokens(self) -> int:
+        """How many neighbors there are, the token itself included: an odd number."""
+        outputs, inputs = self.linear.shape
+        return inputs // outputs
+
+
 @dataclass(frozen=True, eq=False)
 class Block:
     """One attention step and one feed-forward step. Equal objects are shared weights (ALBERT)."""
@@ -126,10 +175,31 @@ class Block:
     query_norm: Norm | None = None
     """Of each head of the queries, before it is rotated."""
     key_norm: Norm | None = None
+    value_norm: Norm | None = None
     attention_out_norm: Norm | None = None
     """Of the result of the attention, before it is added (Gemma)."""
     ffn_out_norm: Norm | None = None
     relative: RelativeTables | None = None
+    relative_bias: Array | None = None
+    """(heads, 2 * max_positions - 1): added to the score of query i and key j at column j - i + max_positions - 1."""
+    heads: Heads | None = None
+    """None: those of the network."""
+    word_step: WordStep | None = None
+    """Pre-norm blocks only."""
+    convolution: Convolution | None = None
+    """Post-norm blocks only."""
+    scale: float = 1.0
+    """What leaves the block is multiplied by it (Gemma 4); pre-norm blocks only."""
+
+    @property
+    def linears(self) -> dict[str, Linear]:
+        """Every linear layer, by its name."""
+        layers = {"qkv": self.qkv, "out": self.out, "up": self.up, "down": self.down}
+        if (step := self.word_step) is not None:
+            layers |= {"words": step.words, "gate": step.gate, "words_out": step.out}
+        if self.convolution is not None:
+            layers["convolution"] = self.convolution.linear
+        return layers
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,32 +236,36 @@ class Network:
     """Factor on the products of queries and keys; None: 1 / sqrt(head size)."""
     word_scale: float = 1.0
     """Word vectors are multiplied by it (Gemma)."""
-    relative_bias: Array | None = None
-    """(heads, 2 * max_positions - 1): added to the score of query i and key j at column j - i + max_positions - 1."""
     relative_rows: NDArray[np.int32] | None = None
     """(2 * max_positions - 1,): the row of the blocks' `relative` tables at query - key + max_positions - 1."""
     padding: Padding | None = None
     """A token that takes no position of its own (RoBERTa, MPNet); None: every token takes the next one."""
+    output: Linear | None = None
+    """After `final_norm`: a projection to another width (EmbeddingGemma 2)."""
+
+    @property
+    def inner_width(self) -> int:
+        """Numbers per token between the blocks."""
+        return self.blocks[0].qkv.shape[1]
 
     @property
     def width(self) -> int:
         """Numbers per token that leave the network."""
-        return self.blocks[0].qkv.shape[1]
+        return self.output.shape[0] if self.output else self.inner_width
+
+    def heads_of(self, block: Block) -> Heads:
+        """The heads of one of its blocks."""
+        if block.heads is not None:
+            return block.heads
+        size = self.head_size or self.inner_width // self.heads
+        scale = size**-0.5 if self.attention_scale is None else self.attention_scale
+        return Heads(self.heads, self.kv_heads or self.heads, size, scale)
 
     @property
-    def head(self) -> int:
-        """Numbers per head."""
-        return self.head_size or self.width // self.heads
-
-    @property
-    def key_heads(self) -> int:
-        """Heads of keys, and of values."""
-        return self.kv_heads or self.heads
-
-    @property
-    def scale(self) -> float:
-        """Factor on the products of queries and keys."""
-        return self.head**-0.5 if self.attention_scale is None else self.attention_scale
+    def linears(self) -> set[Linear]:
+        """Every linear layer once, also where blocks share them."""
+        layers = {linear for block in self.blocks for linear in block.linears.values()}
+        return layers | {linear for linear in (self.projection, self.output) if linear}
 
     @property
     def ffn_width(self) -> int:

@@ -105,7 +105,7 @@ class TransformerBody:
         self._has_pooler = any("pooler." in name for name in checkpoint.weights)
         self.module = _load(checkpoint, options, ATTENTION if self._packed else "eager")
         config: Any = self.module.config
-        self.width = int(config.hidden_size if hasattr(config, "hidden_size") else config.dim)
+        self.width = int(checkpoint.width or config.hidden_size)
         after_padding = architecture is not None and architecture.positions_after_padding
         self._first_position = int(config.pad_token_id or 0) + 1 if after_padding else 0
         if options.gradient_checkpointing:

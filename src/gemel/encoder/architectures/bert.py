@@ -139,17 +139,18 @@ def read_jina(config: Config, weights: CheckpointWeights) -> Network:
     heads = heads_of(config, width)
     types, positions = positive(config, "type_vocab_size", 2), positive(config, "max_position_embeddings")
     first_type = weights.array("embeddings.token_type_embeddings.weight", types, width)[0]
+    blocks = [_jina_block(config, weights, f"encoder.layer.{n}") for n in range(layers_of(config))]
+    bias = alibi(heads, positions)
     return Network(
         word=weights.word(width),
         positions=np.broadcast_to(first_type, (positions, width)),
         embedding_norm=weights.norm("embeddings.LayerNorm", width, epsilon),
         projection=None,
-        blocks=tuple(_jina_block(config, weights, f"encoder.layer.{n}") for n in range(layers_of(config))),
+        blocks=tuple(replace(block, relative_bias=bias) for block in blocks),
         heads=heads,
         activation=activation_of({"hidden_act": _GATES[form]}),
         max_positions=positions,
         gated=True,
-        relative_bias=alibi(heads, positions),
     )
 
 

@@ -2,18 +2,19 @@
 
 A BERT whose attention also compares contents with relative positions. The vectors of the positions are weights, so
 their projections are computed once, when the checkpoint is read. Version 1 stores its attention in another layout.
+Version 2 xlarge has a convolution beside its first block.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gemel.checkpoint.architecture import ARCHITECTURES, Architecture, Config, HeadLayout, key_set
 from gemel.encoder.architectures.bert import CONFIG_KEYS
-from gemel.encoder.network import Array, Block, Linear, Network, Norm, RelativeTables
+from gemel.encoder.network import Array, Block, Convolution, Linear, Network, Norm, RelativeTables
 from gemel.encoder.weights import (
     CheckpointWeights,
     activation_of,
@@ -46,14 +47,15 @@ def read(config: Config, weights: CheckpointWeights) -> Network:
     heads, epsilon = heads_of(config, width), epsilon_of(config, default=1e-7)
     relative = _relative_positions(config, weights)
     word, positions = _tables(config, weights)
+    first, *others = (
+        _block(config, weights, f"encoder.layer.{layer}", relative) for layer in range(layers_of(config))
+    )
     return Network(
         word=word,
         positions=positions,
         embedding_norm=weights.norm("embeddings.LayerNorm", width, epsilon),
         projection=None,
-        blocks=tuple(
-            _block(config, weights, f"encoder.layer.{layer}", relative) for layer in range(layers_of(config))
-        ),
+        blocks=(replace(first, convolution=_convolution(config, weights)), *others),
         heads=heads,
         activation=activation_of(config),
         max_positions=positive(config, "max_position_embeddings"),
@@ -64,10 +66,6 @@ def read(config: Config, weights: CheckpointWeights) -> Network:
 
 def _refuse_variants(config: Config) -> None:
     """Steps that the network has no field for."""
-    if config.get("conv_kernel_size"):
-        raise unsupported(
-            "config.json sets 'conv_kernel_size': the convolution after the first block is not read"
-        )
     if config.get("talking_head"):
         raise unsupported("config.json sets 'talking_head', which is not followed")
     width = positive(config, "hidden_size")
@@ -175,6 +173,24 @@ def _block(config: Config, weights: CheckpointWeights, at: str, relative: _Posit
         down=weights.linear(f"{at}.output.dense", width, inner),
         ffn_norm=weights.norm(f"{at}.output.LayerNorm", width, epsilon),
         relative=None if relative is None else _relative_tables(config, weights, here, relative),
+    )
+
+
+def _convolution(config: Config, weights: CheckpointWeights) -> Convolution | None:
+    """Beside the first block, over a token and its neighbors to both sides (version 2 xlarge)."""
+    if _is_first(config) or not config.get("conv_kernel_size"):
+        return None
+    width, tokens = positive(config, "hidden_size"), positive(config, "conv_kernel_size", most=255)
+    if tokens % 2 == 0 or config.get("conv_groups", 1) != 1:
+        raise unsupported(
+            "config.json sets an even 'conv_kernel_size' or 'conv_groups', which is not followed"
+        )
+    stored = weights.array("encoder.conv.conv.weight", width, width, tokens)
+    weight = stored.swapaxes(1, 2).reshape(width, tokens * width)  # the columns of one token side by side
+    return Convolution(
+        Linear(weight, weights.array("encoder.conv.conv.bias", width)),
+        weights.norm("encoder.conv.LayerNorm", width, epsilon_of(config, default=1e-7)),
+        activation_of(config, "conv_act", "tanh"),
     )
 
 

@@ -46,7 +46,7 @@ def read(config: Config, weights: CheckpointWeights) -> Network:
     width, epsilon = positive(config, "hidden_size"), epsilon_of(config, "rms_norm_eps", 1e-6)
     heads = positive(config, "num_attention_heads")
     head = head_size(config, width) if config.get("head_dim") else 256
-    kinds = _layer_kinds(config)
+    kinds = layer_kinds(config)
     rotary = {kind: _rotary(config, head, kind) for kind in set(kinds)}
     windows = {"full_attention": None, "sliding_attention": _window(config)}
 
@@ -93,7 +93,7 @@ def _grown(norm: Norm) -> Norm:
     return replace(norm, weight=norm.weight + np.float32(1))
 
 
-def _layer_kinds(config: Config) -> list[str]:
+def layer_kinds(config: Config) -> list[str]:
     """Full or sliding attention of each layer; older configs give only how often a layer is full."""
     layers, every = layers_of(config), positive(config, "sliding_window_pattern", 6)
     default = ["sliding_attention" if (layer + 1) % every else "full_attention" for layer in range(layers)]

@@ -1,17 +1,21 @@
 """Decoders of the Llama family: Llama, Mistral, Qwen2, Qwen3; and EuroBERT, which is one without the causal mask.
 
+jina-embeddings-v5 (arXiv 2602.15547) is a Qwen3 or a EuroBERT with adapters for several tasks.
+
 Pre-norm blocks with RMS norms, gated feed-forward layers, rotary positions, and heads of queries that share heads of
 keys and values. Checkpoints made for embeddings may turn the causal mask off.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TypedDict
 
+from gemel.checkpoint.adapter import chosen_task, has_task_folders
 from gemel.checkpoint.architecture import ARCHITECTURES, Architecture, Config, HeadLayout, key_set
 from gemel.encoder.architectures.rotary import KEYS, rotary_of
-from gemel.encoder.network import Block, Linear, Network, Norm
+from gemel.encoder.network import Array, Block, Linear, Network, Norm
 from gemel.encoder.weights import (
     MAX_POSITIONS,
     CheckpointWeights,
@@ -201,19 +205,47 @@ def _eurobert_head(config: Config) -> HeadLayout:
     )
 
 
-def _add(
-    model_type: str, prefix: str, *keys: str, head: HeadLayout | Callable[[Config], HeadLayout] = _HEAD
-) -> None:
+def _architecture(
+    prefix: str, *keys: str, head: HeadLayout | Callable[[Config], HeadLayout] = _HEAD
+) -> Architecture:
     known = CONFIG_KEYS | key_set(*keys)
-    ARCHITECTURES.add(model_type)(
-        Architecture(
-            read, head, class_prefix=prefix, config_keys=known, token_types=False, word_table=WORD_TABLE
-        )
+    return Architecture(
+        read, head, class_prefix=prefix, config_keys=known, token_types=False, word_table=WORD_TABLE
     )
 
 
-_add("llama", "Llama")
-_add("mistral", "Mistral", "sliding_window")
-_add("qwen2", "Qwen2", _WINDOWS)
-_add("qwen3", "Qwen3", _WINDOWS)
-_add("eurobert", "EuroBert", "classifier_pooling clf_pooling", head=_eurobert_head)
+ARCHITECTURES.add("llama")(_architecture("Llama"))
+ARCHITECTURES.add("mistral")(_architecture("Mistral", "sliding_window"))
+ARCHITECTURES.add("qwen2")(_architecture("Qwen2", _WINDOWS))
+
+
+# jina-embeddings-v5.
+
+_TASKS = "default_task task_names"
+_OF_EUROBERT = ("clf_pooling", "classifier_pooling", "mlp_bias")
+
+
+def _native_jina(config: Config) -> Config:
+    """The network of its config.json; `checkpoint/adapter.py` adds the adapter of the task to the weights."""
+    if config.get("model_type") != "jina_embeddings_v5":
+        return config
+    both_ways = config.get("is_decoder") is False or any(key in config for key in _OF_EUROBERT)
+    return {**config, "model_type": "eurobert" if both_ways else "qwen3"}
+
+
+def _with_task(config: Config, weights: Mapping[str, Array]) -> Mapping[str, Array]:
+    """The weights, which are those for the chosen task."""
+    if has_task_folders(config):
+        chosen_task(config, "task_names")
+    return weights
+
+
+ARCHITECTURES.add("qwen3")(
+    replace(_architecture("Qwen3", _WINDOWS, _TASKS), native=_native_jina, adapt=_with_task)
+)
+ARCHITECTURES.add("eurobert")(
+    replace(
+        _architecture("EuroBert", "classifier_pooling clf_pooling", _TASKS, head=_eurobert_head),
+        adapt=_with_task,
+    )
+)

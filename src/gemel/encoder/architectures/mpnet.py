@@ -39,7 +39,8 @@ def read(config: Config, weights: CheckpointWeights) -> Network:
     # As in the reference, rows after these are never used.
     bias = weights.array("encoder.relative_attention_bias.weight", buckets, network.heads)
     distances = np.arange(1 - network.max_positions, network.max_positions)
-    return replace(network, relative_bias=np.ascontiguousarray(bias[bucket_of(distances)].T))
+    spread = np.ascontiguousarray(bias[bucket_of(distances)].T)
+    return replace(network, blocks=tuple(replace(block, relative_bias=spread) for block in network.blocks))
 
 
 def bucket_of(

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from gemel.checkpoint.adapter import chosen_task
 from gemel.checkpoint.architecture import ARCHITECTURES, Architecture, Config, HeadLayout, key_set
 from gemel.checkpoint.files import Tensors
 from gemel.encoder.architectures.rotary import KEYS, number, rope_parameters, rotary_of
@@ -382,29 +383,15 @@ class AdaptedWeights(Mapping[str, Array]):
 
 _ORIGINAL = ".parametrizations.weight.original"
 _ADAPTER = ".parametrizations.weight.0.lora_"
-WITHOUT_TASK = "none"
-"""The name of no task: the weights without any adapter."""
 
 
 def _adapted(config: Config, weights: Mapping[str, Array]) -> Mapping[str, Array]:
-    """The weights for the task of `default_task`; a checkpoint with adapters has no other default."""
+    """The weights for the chosen task."""
     if not any(name.endswith(_ORIGINAL) for name in weights):
         return weights
-    task, tasks = config.get("default_task"), config.get("lora_adaptations")
-    if not isinstance(tasks, list) or not tasks or not all(isinstance(name, str) for name in tasks):
-        raise ModelError(
-            f"config.json must list the tasks of the adapters as 'lora_adaptations', got {tasks!r:.200}"
-        )
-    known = ", ".join(map(repr, [*tasks, WITHOUT_TASK]))
-    if task is None:
-        raise ModelError(
-            "the checkpoint has an adapter for each of several tasks, and its vectors depend on the task. Choose one: "
-            f"gemel.load(..., task={tasks[0]!r}), or 'default_task' in config.json. Known: {known}"
-        )
-    if task not in (*tasks, WITHOUT_TASK):
-        raise ModelError(f"the checkpoint has no adapter for the task {task!r}. Known: {known}")
+    task, tasks = chosen_task(config, "lora_adaptations"), config["lora_adaptations"]
     scale = number(config, "lora_alpha", 1) / positive(config, "lora_rank", 4)
-    number_of_task = None if task == WITHOUT_TASK else tasks.index(task)
+    number_of_task = None if task is None else tasks.index(task)
     return AdaptedWeights(weights, len(tasks), number_of_task, scale)
 
 

@@ -1,7 +1,8 @@
-"""The encoders of T5 (arXiv 1910.10683) and mT5 (arXiv 2010.11934), as in Sentence-T5 and GTR.
+"""The encoders of T5 (arXiv 1910.10683), mT5 (arXiv 2010.11934) and UMT5 (arXiv 2304.09151), as in Sentence-T5 and GTR.
 
 Pre-norm blocks with RMS norms and no biases. A token's position is known by one bias table alone, which all blocks
-share: it is stored with the first. Scores are not scaled. The decoder of a whole checkpoint is left out.
+share: it is stored with the first. In UMT5 each block has its own. Scores are not scaled. The decoder of a whole
+checkpoint is left out.
 """
 
 from __future__ import annotations
@@ -19,13 +20,20 @@ from gemel.errors import ModelError
 POSITIONS = 4096
 """Tokens of a text at most. Nothing in the network limits them, but the bias is spread out to a column per distance."""
 
-_PROJECTIONS = {"t5": "relu", "mt5": "gated-gelu"}  # where config.json has no feed_forward_proj
+_PROJECTIONS = {
+    "t5": "relu",
+    "mt5": "gated-gelu",
+    "umt5": "gated-gelu",
+}  # where config.json has no feed_forward_proj
 
 
 def read(config: Config, weights: CheckpointWeights) -> Network:
     """The encoder; `shared.weight` is its word table."""
     width, epsilon = positive(config, "d_model"), epsilon_of(config, "layer_norm_epsilon", 1e-6)
     heads, head = positive(config, "num_heads"), positive(config, "d_kv", 64)
+    layers = layers_of(config, "num_layers")
+    own = config["model_type"] == "umt5"
+    biases = [_bias(config, weights, heads, layer) for layer in range(layers if own else 1)]
     weights.ignore("encoder.embed_tokens.weight")  # the word table once more, in some checkpoints
 
     def block(layer: int) -> Block:
@@ -37,6 +45,7 @@ def read(config: Config, weights: CheckpointWeights) -> Network:
             attention_norm=weights.norm(f"{at}.0.layer_norm", width, epsilon, rms=True),
             **_feed_forward(config, weights, f"{at}.1.DenseReluDense"),
             ffn_norm=weights.norm(f"{at}.1.layer_norm", width, epsilon, rms=True),
+            relative_bias=biases[layer if own else 0],
         )
 
     activation = {"hidden_act": config.get("dense_act_fn") or _projection(config)[1]}
@@ -45,7 +54,7 @@ def read(config: Config, weights: CheckpointWeights) -> Network:
         positions=None,
         embedding_norm=None,
         projection=None,
-        blocks=tuple(block(layer) for layer in range(layers_of(config, "num_layers"))),
+        blocks=tuple(block(layer) for layer in range(layers)),
         heads=heads,
         head_size=head,
         attention_scale=1.0,
@@ -54,7 +63,6 @@ def read(config: Config, weights: CheckpointWeights) -> Network:
         prenorm=True,
         gated=_projection(config)[0],
         final_norm=weights.norm("encoder.final_layer_norm", width, epsilon, rms=True),
-        relative_bias=_bias(config, weights, heads),
     )
 
 
@@ -84,7 +92,7 @@ def _projection(config: Config) -> tuple[bool, str]:
     return bool(gate), "gelu_new" if named == "gated-gelu" else activation
 
 
-def _bias(config: Config, weights: CheckpointWeights, heads: int) -> Array:
+def _bias(config: Config, weights: CheckpointWeights, heads: int, layer: int) -> Array:
     """One column per distance from the query to the key."""
     buckets = positive(config, "relative_attention_num_buckets", 32)
     farthest = positive(config, "relative_attention_max_distance", 128)
@@ -92,7 +100,7 @@ def _bias(config: Config, weights: CheckpointWeights, heads: int) -> Array:
         raise ModelError(
             f"config.json gives {buckets} buckets for distances up to {farthest}: one of them is wrong"
         )
-    name = "encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
+    name = f"encoder.block.{layer}.layer.0.SelfAttention.relative_attention_bias.weight"
     table = weights.array(name, buckets, heads)
     return np.ascontiguousarray(table[bucket_of(np.arange(1 - POSITIONS, POSITIONS), buckets, farthest)].T)
 
@@ -106,7 +114,8 @@ def _add(model_type: str, prefix: str) -> None:
             config_keys=key_set(
                 "d_ff d_kv d_model dense_act_fn dropout_rate feed_forward_proj is_decoder is_encoder_decoder",
                 "is_gated_act layer_norm_epsilon n_positions num_decoder_layers num_heads num_layers pad_token_id",
-                "relative_attention_max_distance relative_attention_num_buckets scale_decoder_outputs vocab_size",
+                "relative_attention_max_distance relative_attention_num_buckets scalable_attention",
+                "scale_decoder_outputs vocab_size",
             ),
             word_table="shared.weight",
             width_key="d_model",
@@ -118,3 +127,4 @@ def _add(model_type: str, prefix: str) -> None:
 
 _add("t5", "T5")
 _add("mt5", "MT5")
+_add("umt5", "UMT5")

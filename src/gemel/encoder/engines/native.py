@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from gemel.encoder.engines.engine import check_ids
 from gemel.encoder.int8 import Int8Store, smoothing_factors
-from gemel.encoder.network import Array, Block, Linear, Network, Norm, Rotary
+from gemel.encoder.network import Array, Block, Convolution, Linear, Network, Norm, Rotary, WordStep
 from gemel.errors import InputError
 from gemel.options import Precision
 from gemel.types import Ids, Vectors
@@ -47,8 +47,19 @@ class _Norm(ctypes.Structure):
     _fields_ = (("weight", _pointer), ("bias", _pointer), ("epsilon", ctypes.c_double), ("rms", _number))
 
 
+class _WordStep(ctypes.Structure):
+    _fields_ = (
+        *((name, _Linear) for name in ("words", "gate", "out")),
+        *((name, _Norm) for name in ("words_norm", "norm")),
+    )
+
+
+class _Convolution(ctypes.Structure):
+    _fields_ = (("linear", _Linear), ("norm", _Norm), ("tokens", _number), ("activation", _number))
+
+
 _BLOCK_NORMS = (
-    "attention_norm", "ffn_norm", "attention_out_norm", "ffn_out_norm", "query_norm", "key_norm",
+    "attention_norm", "ffn_norm", "attention_out_norm", "ffn_out_norm", "query_norm", "key_norm", "value_norm",
 )  # fmt: skip
 
 
@@ -56,24 +67,28 @@ class _PackedBlock(ctypes.Structure):
     _fields_ = (
         *((name, _Linear) for name in ("qkv", "out", "up", "down")),
         *((name, _Norm) for name in _BLOCK_NORMS),
+        *((name, _number) for name in ("heads", "kv_heads", "head")),
         ("rotary", _pointer),
         ("window", _number),
         ("causal", _number),
-        ("relative_keys", _pointer),
-        ("relative_queries", _pointer),
+        *((name, _pointer) for name in ("relative_keys", "relative_queries", "relative_bias")),
+        ("word_step", ctypes.POINTER(_WordStep)),
+        ("convolution", ctypes.POINTER(_Convolution)),
+        ("scale", ctypes.c_double),
     )
 
 
 _NETWORK_SIZES = (
-    "block_count", "table_width", "width", "heads", "kv_heads", "head", "ffn_width", "activation", "max_positions",
-    "prenorm", "gated", "relative_rows",
+    "block_count", "table_width", "width", "ffn_width", "activation", "max_positions", "prenorm", "gated",
+    "relative_rows",
 )  # fmt: skip
 
 
 class _Network(ctypes.Structure):
     _fields_ = (
-        *((name, _pointer) for name in ("word", "positions", "relative_bias", "relative_index")),
+        *((name, _pointer) for name in ("word", "positions", "relative_index")),
         ("projection", ctypes.POINTER(_Linear)),
+        ("output", ctypes.POINTER(_Linear)),
         ("blocks", ctypes.POINTER(_PackedBlock)),
         ("embedding_norm", _Norm),
         ("final_norm", _Norm),
@@ -103,6 +118,10 @@ def why_not(network: Network) -> str | None:
         return "no kernel was compiled at install (it needs a C++ compiler: GCC or Clang)"
     if any(block.attention_norm is None for block in network.blocks) and not network.prenorm:
         return "the kernel expects both norms in a post-norm block"
+    if network.prenorm and any(block.convolution for block in network.blocks):
+        return "the kernel expects a convolution beside post-norm blocks only"
+    if not network.prenorm and any(block.word_step or block.scale != 1 for block in network.blocks):
+        return "the kernel expects word steps and scales in pre-norm blocks only"
     if any(block.relative and (block.causal or block.window is not None) for block in network.blocks):
         return "the kernel expects relative positions where every token sees every other"
     return None
@@ -169,7 +188,7 @@ class NativeEngine:
         self._rotaries: dict[Rotary, int | None] = {}
         self._kind = _KINDS[self.precision]
         self._store = (store or Int8Store()).open() if precision == "int8" else None
-        self._arena = _Arena(sum(map(self._packed_bytes, _layers(network))))
+        self._arena = _Arena(sum(map(self._packed_bytes, network.linears)))
         self._factors = cache(lambda: smoothing_factors(network))
         self._network = self._describe(network)
         if self._store:
@@ -227,22 +246,19 @@ class NativeEngine:
         rows = (
             0 if tables is None else next(t for t in (tables.keys, tables.queries) if t is not None).shape[1]
         )
-        projection, padding = network.projection, network.padding
+        projection, output, padding = network.projection, network.output, network.padding
         return _Network(
             word=self._address(network.word),
             positions=self._address(network.positions),
-            relative_bias=self._address(network.relative_bias),
             relative_index=self._address(network.relative_rows),
             projection=ctypes.pointer(self._linear("projection", projection)) if projection else None,
+            output=ctypes.pointer(self._linear("output", output)) if output else None,
             blocks=blocks,
             embedding_norm=self._norm(network.embedding_norm),
             final_norm=self._norm(network.final_norm),
             block_count=len(network.blocks),
             table_width=network.word.shape[1],
-            width=network.width,
-            heads=network.heads,
-            kv_heads=network.key_heads,
-            head=network.head,
+            width=network.inner_width,
             ffn_width=network.ffn_width,
             activation=_ACTIVATIONS[network.activation],
             max_positions=network.max_positions,
@@ -256,8 +272,9 @@ class NativeEngine:
 
     def _block(self, name: str, block: Block, network: Network) -> _PackedBlock:
         """The scale of the scores goes into the query rows of the weights, or into the norm that comes after them."""
-        scale, relative = np.float32(network.scale), block.relative
-        query_norm, scaled = block.query_norm, network.heads * network.head
+        heads, relative = network.heads_of(block), block.relative
+        scale = np.float32(heads.scale)
+        query_norm, scaled = block.query_norm, heads.queries * heads.size
         if query_norm is not None:
             query_norm, scaled = replace(query_norm, weight=query_norm.weight * scale), 0
         return _PackedBlock(
@@ -271,13 +288,46 @@ class NativeEngine:
             ffn_out_norm=self._norm(block.ffn_out_norm),
             query_norm=self._norm(query_norm),
             key_norm=self._norm(block.key_norm),
+            value_norm=self._norm(block.value_norm),
+            heads=heads.queries,
+            kv_heads=heads.keys,
+            head=heads.size,
             rotary=None if block.rotary is None else self._rotary(block.rotary),
             window=-1 if block.window is None else block.window,
             causal=block.causal,
             # The queries that meet the keys of the positions are scaled already.
             relative_keys=None if relative is None else self._tables(relative.keys, 1 / scale),
             relative_queries=None if relative is None else self._tables(relative.queries, np.float32(1)),
+            relative_bias=self._address(block.relative_bias),
+            word_step=self._word_step(name, block.word_step),
+            convolution=self._convolution(name, block.convolution),
+            scale=block.scale,
         )
+
+    def _word_step(self, name: str, step: WordStep | None) -> ctypes._Pointer[_WordStep] | None:
+        if step is None:
+            return None
+        described = _WordStep(
+            words=self._linear(f"{name}.words", step.words),
+            gate=self._linear(f"{name}.gate", step.gate),
+            out=self._linear(f"{name}.words_out", step.out),
+            words_norm=self._norm(step.words_norm),
+            norm=self._norm(step.norm),
+        )
+        self._alive.append(described)
+        return ctypes.pointer(described)
+
+    def _convolution(self, name: str, step: Convolution | None) -> ctypes._Pointer[_Convolution] | None:
+        if step is None:
+            return None
+        described = _Convolution(
+            linear=self._linear(f"{name}.convolution", step.linear),
+            norm=self._norm(step.norm),
+            tokens=step.tokens,
+            activation=_ACTIVATIONS[step.activation],
+        )
+        self._alive.append(described)
+        return ctypes.pointer(described)
 
     def _rotary(self, rotary: Rotary) -> int | None:
         """The address of its table: per position the cosines of all angles, then their sines."""
@@ -380,9 +430,3 @@ class _Arena:
         taken, self._free = self._free[:size], self._free[size:]
         assert len(taken) == size, "the arena was made too small"
         return taken
-
-
-def _layers(network: Network) -> set[Linear]:
-    """Every linear layer once, also where blocks share them."""
-    layers = {linear for b in network.blocks for linear in (b.qkv, b.out, b.up, b.down)}
-    return layers | ({network.projection} if network.projection else set())

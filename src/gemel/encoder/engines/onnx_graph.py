@@ -19,11 +19,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gemel.encoder.int8 import QuantizedLinear, quantize_linear
-from gemel.encoder.network import Array, Block, Linear, Network, Norm, Padding, RelativeTables, Rotary
+from gemel.encoder.network import (
+    Activation,
+    Array,
+    Block,
+    Convolution,
+    Heads,
+    Linear,
+    Network,
+    Norm,
+    Padding,
+    RelativeTables,
+    Rotary,
+    WordStep,
+)
 
 FAR = np.float32(-1e30)  # added to a score to rule a key out: exp gives exactly 0, and no NaN can come of it
 
-_INT64 = 7  # the number of the type in ONNX
+_FLOAT, _INT64 = 1, 7  # the numbers of the types in ONNX
 
 
 class Multiply(Protocol):
@@ -66,9 +79,17 @@ def add_network(
     if network.projection:
         x = multiply(nodes, x, network.projection)  # (b t, d)
     attention = _Attention(nodes, network, shape, tokens, unseen)
+    first = x
     for block in network.blocks:
+        before = x
         x = _add_block(nodes, network, block, attention, multiply, x)
+        if block.word_step is not None:
+            x = nodes.node("Add", _read_words(nodes, network, block.word_step, multiply, x, first), x)
+        if block.convolution is not None:
+            x = _convolve(nodes, network, block.convolution, multiply, (before, x), shape, unseen)
+        x = x if block.scale == 1 else nodes.node("Mul", x, nodes.number(block.scale))
     x = _norm(nodes, x, network.final_norm)
+    x = multiply(nodes, x, network.output) if network.output else x
     return nodes.node("Reshape", x, nodes.node("Concat", shape, nodes.integers(network.width), axis=0))
 
 
@@ -110,18 +131,57 @@ def _feed_forward(nodes: Nodes, network: Network, block: Block, multiply: Multip
     y = multiply(nodes, x, block.up)  # (b t, f) or (b t, 2 f)
     if network.gated:
         active, gate = nodes.several("Split", y, outputs=2, axis=-1, num_outputs=2)
-        y = multiply(nodes, nodes.node("Mul", _activate(nodes, network, active), gate), block.down)
+        active = _activate(nodes, network.activation, active)
+        y = multiply(nodes, nodes.node("Mul", active, gate), block.down)
     else:
-        y = multiply(nodes, _activate(nodes, network, y), block.down, low=LOWEST[network.activation])
+        y = multiply(
+            nodes, _activate(nodes, network.activation, y), block.down, low=LOWEST[network.activation]
+        )
     return _norm(nodes, y, block.ffn_out_norm)
+
+
+def _read_words(
+    nodes: Nodes, network: Network, step: WordStep, multiply: Multiply, x: str, words: str
+) -> str:
+    gate = _activate(nodes, network.activation, multiply(nodes, x, step.gate))  # (b t, p)
+    factors = _norm(nodes, multiply(nodes, words, step.words), step.words_norm)
+    return _norm(nodes, multiply(nodes, nodes.node("Mul", gate, factors), step.out), step.norm)
+
+
+def _convolve(
+    nodes: Nodes,
+    network: Network,
+    step: Convolution,
+    multiply: Multiply,
+    around: tuple[str, str],
+    shape: str,
+    unseen: str | None,
+) -> str:
+    """`around`: what came into the block and what left it, (b t, d) each."""
+    width, side = nodes.integers(network.inner_width), step.tokens // 2
+    x = nodes.node("Reshape", around[0], nodes.node("Concat", shape, width, axis=0))  # (b, t, d)
+    if unseen is not None:  # padding is as if it were not there
+        counts = nodes.node("Cast", nodes.node("Equal", unseen, nodes.number(0)), to=_FLOAT)
+        x = nodes.node("Mul", x, nodes.node("Reshape", counts, nodes.integers(0, -1, 1)))
+    padded = nodes.node("Pad", x, nodes.integers(0, side, 0, 0, side, 0))
+    tokens = nodes.node("Slice", shape, nodes.integers(1), nodes.integers(2))
+    ends = [nodes.node("Add", tokens, nodes.integers(n)) for n in range(step.tokens)]
+    shifted = [
+        nodes.node("Slice", padded, nodes.integers(n), end, nodes.integers(1)) for n, end in enumerate(ends)
+    ]
+    rows = nodes.node(
+        "Reshape", nodes.node("Concat", *shifted, axis=2), nodes.integers(-1, step.linear.shape[1])
+    )
+    y = _activate(nodes, step.activation, multiply(nodes, rows, step.linear))
+    return _norm(nodes, nodes.node("Add", around[1], y), step.norm)
 
 
 # No output of the activation is below this, rounded down a little.
 LOWEST = {"gelu": -0.1701, "gelu-tanh": -0.1701, "relu": 0.0, "silu": -0.2785}
 
 
-def _activate(nodes: Nodes, network: Network, x: str) -> str:
-    match network.activation:
+def _activate(nodes: Nodes, activation: Activation, x: str) -> str:
+    match activation:
         case "gelu":
             return nodes.node("Gelu", x)
         case "gelu-tanh":
@@ -148,38 +208,34 @@ class _Attention:
         self, nodes: Nodes, network: Network, shape: str, tokens: str, unseen: str | None = None
     ) -> None:
         self.nodes, self.network, self.tokens, self.unseen = nodes, network, tokens, unseen
-        heads, group = network.key_heads, network.heads // network.key_heads
-        self.split = nodes.node("Concat", shape, nodes.integers(-1, network.head), axis=0)
-        # Heads of queries in groups that share a head of keys and values: (b, key heads, group, t, head size).
-        self.queries = nodes.node(
-            "Concat", nodes.integers(0, heads, group), tokens, nodes.integers(network.head), axis=0
-        )
+        self._shape = shape
+        self._shapes: dict[Heads, tuple[str, str]] = {}
         self._distances: str | None = None
         self._angles: dict[Rotary, tuple[str, str]] = {}
         self._masks: dict[tuple[int | None, bool], str] = {}
-        self.bias = self._relative_bias(network.relative_bias) if network.relative_bias is not None else None
+        self._biases: dict[int, str] = {}  # by the identity of a table, which blocks may share
 
     def add(self, block: Block, qkv: str) -> str:
         """(b t, q + 2 kv) queries, keys and values -> (b t, q)."""
-        nodes, network = self.nodes, self.network
-        y = nodes.node("Reshape", qkv, self.split)  # (b, t, heads of all three, head size)
+        nodes, heads = self.nodes, self.network.heads_of(block)
+        split, grouped = self._shapes_of(heads)
+        y = nodes.node("Reshape", qkv, split)  # (b, t, heads of all three, head size)
         y = nodes.node("Transpose", y, perm=[0, 2, 1, 3])  # (b, heads of all three, t, head size)
-        sizes = nodes.integers(network.heads, network.key_heads, network.key_heads)
+        sizes = nodes.integers(heads.queries, heads.keys, heads.keys)
         q, k, v = nodes.several("Split", y, sizes, outputs=3, axis=1)
         q, k = _norm(nodes, q, block.query_norm), _norm(nodes, k, block.key_norm)
+        v = _norm(nodes, v, block.value_norm)
         if block.rotary is not None:
             q, k = self._rotate(q, block.rotary), self._rotate(k, block.rotary)
         added = None if block.relative is None else self._relative(block.relative, q, k)
-        q = nodes.node("Reshape", q, self.queries)
+        q = nodes.node("Reshape", q, grouped)
         axis = nodes.integers(2)
         k, v = (
             nodes.node("Unsqueeze", k, axis),
             nodes.node("Unsqueeze", v, axis),
         )  # (b, key heads, 1, t, size)
-        scores = nodes.fused(
-            "FusedMatMul", q, k, transB=1, alpha=network.scale
-        )  # (b, key heads, group, t, t)
-        for bias in (self.bias, added):
+        scores = nodes.fused("FusedMatMul", q, k, transB=1, alpha=heads.scale)  # (b, key heads, group, t, t)
+        for bias in (self._relative_bias(block.relative_bias), added):
             if bias is not None:
                 scores = nodes.node("Add", scores, bias)
         if block.window is not None or block.causal:
@@ -190,7 +246,21 @@ class _Attention:
             "MatMul", nodes.node("Softmax", scores, axis=-1), v
         )  # (b, key heads, group, t, size)
         seen = nodes.node("Transpose", seen, perm=[0, 3, 1, 2, 4])  # (b, t, key heads, group, size)
-        return nodes.node("Reshape", seen, nodes.integers(-1, network.heads * network.head))
+        return nodes.node("Reshape", seen, nodes.integers(-1, heads.queries * heads.size))
+
+    def _shapes_of(self, heads: Heads) -> tuple[str, str]:
+        """Of all heads, (b, t, heads of all three, size); of those of queries, (b, key heads, group, t, size).
+
+        Heads of queries are in groups that share a head of keys and values.
+        """
+        if heads not in self._shapes:
+            nodes, group = self.nodes, heads.queries // heads.keys
+            start, size = nodes.integers(0, heads.keys, group), nodes.integers(heads.size)
+            self._shapes[heads] = (
+                nodes.node("Concat", self._shape, nodes.integers(-1, heads.size), axis=0),
+                nodes.node("Concat", start, self.tokens, size, axis=0),
+            )
+        return self._shapes[heads]
 
     def _rotate(self, x: str, rotary: Rotary) -> str:
         """(b, h, t, size): numbers i and i + size/2 of each head rotated by an angle that grows with the position."""
@@ -224,12 +294,16 @@ class _Attention:
             added = gathered if added is None else nodes.node("Add", added, gathered)
         return None if added is None else nodes.node("Unsqueeze", added, nodes.integers(2))
 
-    def _relative_bias(self, table: Array) -> str:
+    def _relative_bias(self, table: Array | None) -> str | None:
         """(h, 1, t, t)"""
-        middle = self.nodes.integers(self.network.max_positions - 1)
-        columns = self.nodes.node("Add", self._position_differences(), middle)
-        bias = self.nodes.node("Gather", self.nodes.constant(table), columns, axis=1)  # (h, t, t)
-        return self.nodes.node("Unsqueeze", bias, self.nodes.integers(1))
+        if table is None:
+            return None
+        if id(table) not in self._biases:
+            middle = self.nodes.integers(self.network.max_positions - 1)
+            columns = self.nodes.node("Add", self._position_differences(), middle)
+            bias = self.nodes.node("Gather", self.nodes.constant(table), columns, axis=1)  # (h, t, t)
+            self._biases[id(table)] = self.nodes.node("Unsqueeze", bias, self.nodes.integers(1))
+        return self._biases[id(table)]
 
     def _mask(self, window: int | None, causal: bool) -> str:
         """0 for keys that a query sees, far below any score for the others; (t, t)."""

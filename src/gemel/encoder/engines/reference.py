@@ -9,7 +9,18 @@ from collections.abc import Callable
 
 import numpy as np
 
-from gemel.encoder.network import Array, Block, Linear, Network, Norm, Rotary, position_rows
+from gemel.encoder.network import (
+    Activation,
+    Array,
+    Block,
+    Convolution,
+    Linear,
+    Network,
+    Norm,
+    Rotary,
+    WordStep,
+    position_rows,
+)
 from gemel.types import Ids, Vectors
 
 
@@ -29,31 +40,46 @@ class PlainNetwork:
         x = _norm(x, net.embedding_norm) * np.float32(net.word_scale)
         if net.projection is not None:
             x = self._linear(net.projection, x)  # (b, t, d)
+        words = x
         for block in net.blocks:
-            x = self._prenorm(block, x) if net.prenorm else self._postnorm(block, x)
-        return _norm(x, net.final_norm)
+            x = self._prenorm(block, x, words) if net.prenorm else self._postnorm(block, x)
+        x = _norm(x, net.final_norm)
+        return x if net.output is None else self._linear(net.output, x)
 
     def _postnorm(self, block: Block, x: Array) -> Array:
-        x = _norm(x + self._attention(block, x), block.attention_norm)
-        return _norm(x + self._feed_forward(block, x), block.ffn_norm)
+        y = _norm(x + self._attention(block, x), block.attention_norm)
+        y = _norm(y + self._feed_forward(block, y), block.ffn_norm)
+        return y if block.convolution is None else self._convolve(block.convolution, x, y)
 
-    def _prenorm(self, block: Block, x: Array) -> Array:
+    def _prenorm(self, block: Block, x: Array, words: Array) -> Array:
         x = x + self._attention(block, _norm(x, block.attention_norm))
-        return x + self._feed_forward(block, _norm(x, block.ffn_norm))
+        x = x + self._feed_forward(block, _norm(x, block.ffn_norm))
+        if block.word_step is not None:
+            x = x + self._read_words(block.word_step, x, words)
+        return x * np.float32(block.scale)
+
+    def _read_words(self, step: WordStep, x: Array, words: Array) -> Array:
+        gate = self._activate(self._linear(step.gate, x), self.network.activation)
+        factors = _norm(self._linear(step.words, words), step.words_norm)  # (b, t, p)
+        return _norm(self._linear(step.out, gate * factors), step.norm)
+
+    def _convolve(self, step: Convolution, x: Array, y: Array) -> Array:
+        t, side = x.shape[1], step.tokens // 2
+        padded = np.pad(x, ((0, 0), (side, side), (0, 0)))
+        neighbors = np.concatenate([padded[:, n : n + t] for n in range(step.tokens)], axis=-1)
+        return _norm(y + self._activate(self._linear(step.linear, neighbors), step.activation), step.norm)
 
     def _attention(self, block: Block, x: Array) -> Array:
         b, t, _ = x.shape
-        net, size = self.network, self.network.head
-        qkv = (
-            self._linear(block.qkv, x).reshape(b, t, -1, size).swapaxes(1, 2)
-        )  # (b, heads of all three, t, size)
-        q, k, v = np.split(qkv, [net.heads, net.heads + net.key_heads], axis=1)
-        q, k = _norm(q, block.query_norm), _norm(k, block.key_norm)
+        heads = self.network.heads_of(block)
+        qkv = self._linear(block.qkv, x).reshape(b, t, -1, heads.size).swapaxes(1, 2)
+        q, k, v = np.split(qkv, [heads.queries, heads.queries + heads.keys], axis=1)  # (b, heads, t, size)
+        q, k, v = _norm(q, block.query_norm), _norm(k, block.key_norm), _norm(v, block.value_norm)
         if block.rotary is not None:
             q, k = _rotate(q, block.rotary), _rotate(k, block.rotary)
-        group = net.heads // net.key_heads
+        group = heads.queries // heads.keys
         k, v = k.repeat(group, axis=1), v.repeat(group, axis=1)  # (b, h, t, size)
-        scores = q @ k.swapaxes(-1, -2) * np.float32(net.scale)  # (b, h, t, t)
+        scores = q @ k.swapaxes(-1, -2) * np.float32(heads.scale)  # (b, h, t, t)
         scores = scores + self._positions(block, q, k)
         distance = np.arange(t) - np.arange(t)[:, None]  # position of the key minus that of the query
         if block.window is not None:
@@ -70,8 +96,8 @@ class PlainNetwork:
         net, t = self.network, q.shape[2]
         distance = np.arange(t) - np.arange(t)[:, None]
         added = np.zeros((1, 1, t, t), dtype=np.float32)
-        if net.relative_bias is not None:
-            added = added + net.relative_bias[:, distance + net.max_positions - 1]
+        if block.relative_bias is not None:
+            added = added + block.relative_bias[:, distance + net.max_positions - 1]
         if block.relative is not None:
             assert net.relative_rows is not None
             rows = net.relative_rows[-distance + net.max_positions - 1]  # (t, t) for query i and key j
@@ -85,15 +111,15 @@ class PlainNetwork:
         y = self._linear(block.up, x)
         if self.network.gated:
             active, gate = np.split(y, 2, axis=-1)
-            y = self._activate(active) * gate
+            y = self._activate(active, self.network.activation) * gate
         else:
-            y = self._activate(y)
+            y = self._activate(y, self.network.activation)
         return _norm(self._linear(block.down, y), block.ffn_out_norm)
 
-    def _activate(self, x: Array) -> Array:
+    def _activate(self, x: Array, activation: Activation) -> Array:
         half = np.float32(0.5)
         grown: Array
-        match self.network.activation:
+        match activation:
             case "gelu":
                 grown = half * (1 + _erf(x * np.sqrt(half)))
             case "gelu-tanh":

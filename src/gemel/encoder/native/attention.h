@@ -69,16 +69,16 @@ static float soften_visible(float *scores, Range all_keys, Range keys) {
     return share;
 }
 
-// Each head of queries and keys normalized, if the block does that, then rotated by its position: numbers i and i + half
-// of a head together, by the angle of position and i.
-static void norm_and_rotate(const Network &net, const Block &block, float *qkv, int64_t tokens) {
-    int64_t head = net.head, half = head / 2;
+// Each head normalized, if the block does that, then those of queries and keys rotated by their position: numbers i and
+// i + half of a head together, by the angle of position and i.
+static void norm_and_rotate(const Block &block, float *qkv, int64_t tokens) {
+    int64_t head = block.head, half = head / 2, rotated = block.heads + block.kv_heads;
     for (int64_t t = 0; t < tokens; t++)
-        for (int64_t h = 0; h < net.heads + net.kv_heads; h++) {  // the heads of the queries, then those of the keys
-            float *first = qkv + t * net.qkv_width() + h * head, *second = first + half;
-            const Norm &norm = h < net.heads ? block.query_norm : block.key_norm;
+        for (int64_t h = 0; h < rotated + block.kv_heads; h++) {  // of the queries, then of the keys, then of the values
+            float *first = qkv + t * block.qkv_width() + h * head, *second = first + half;
+            const Norm &norm = h < block.heads ? block.query_norm : h < rotated ? block.key_norm : block.value_norm;
             if (norm.weight) add_and_norm(first, nullptr, first, head, norm);
-            if (!block.rotary) continue;
+            if (!block.rotary || h >= rotated) continue;
             const float *cosine = block.rotary + t * head, *sine = cosine + half;
             for (int64_t i = 0; i < half; i++) {
                 float x = first[i], y = second[i];
@@ -124,12 +124,12 @@ struct RelativeScores {
     }
 
     const float *table(const float *packed, int64_t head) const {
-        return packed + head * round_up(net.relative_rows, LANES) * net.head;
+        return packed + head * round_up(net.relative_rows, LANES) * block.head;
     }
 
     void read_keys(const float *keys, int64_t stride, int64_t tokens, int64_t head) {
         if (block.relative_queries)
-            product_of_columns(keys, stride, table(block.relative_queries, head), tokens, net.head, rows, s.relative_queries,
+            product_of_columns(keys, stride, table(block.relative_queries, head), tokens, block.head, rows, s.relative_queries,
                                rows.end - rows.begin);
     }
 
@@ -138,7 +138,7 @@ struct RelativeScores {
         if (!block.relative_keys && !block.relative_queries) return;
         int64_t width = rows.end - rows.begin;
         if (block.relative_keys)
-            product_of_columns(queries, stride, table(block.relative_keys, head), count, net.head, rows, s.relative_keys, width);
+            product_of_columns(queries, stride, table(block.relative_keys, head), count, block.head, rows, s.relative_keys, width);
         for (int64_t r = 0; r < count; r++) {
             const int32_t *index = net.relative_index + net.max_positions - 1 + row + r;  // of key 0; keys go down from it
             float *scores = s.scores + r * wide;
@@ -153,11 +153,13 @@ struct RelativeScores {
 
 // One text. The scale of the scores is part of the query weights, of the query norm or of the relative tables.
 static void attention(const Network &net, const Block &block, float *qkv, float *context, int64_t tokens, Scratch &s) {
-    int64_t head = net.head, stride = net.qkv_width(), wide = round_up(tokens, LANES), group = net.heads / net.kv_heads;
-    if (block.rotary || block.query_norm.weight || block.key_norm.weight) norm_and_rotate(net, block, qkv, tokens);
+    int64_t head = block.head, stride = block.qkv_width(), wide = round_up(tokens, LANES), group = block.heads / block.kv_heads;
+    if (block.rotary || block.query_norm.weight || block.key_norm.weight || block.value_norm.weight)
+        norm_and_rotate(block, qkv, tokens);
     RelativeScores relative(net, block, tokens, s);
-    for (int64_t h = 0; h < net.heads; h++) {
-        const float *queries = qkv + h * head, *keys = qkv + (net.heads + h / group) * head, *values = keys + net.kv_heads * head;
+    for (int64_t h = 0; h < block.heads; h++) {
+        const float *queries = qkv + h * head, *keys = qkv + (block.heads + h / group) * head;
+        const float *values = keys + block.kv_heads * head;
         if (h % group == 0) {
             pack_keys(keys, stride, tokens, head, s.keys);
             pack_values(values, stride, tokens, head, s.values);
@@ -171,8 +173,8 @@ static void attention(const Network &net, const Block &block, float *qkv, float 
             seen.end = seen.end < tokens ? seen.end : tokens;
             float shares[ATTENTION_ROWS];
             for (int64_t r = 0; r < rows; r++) {
-                if (net.relative_bias) {
-                    const float *bias = net.relative_bias + h * (2 * net.max_positions - 1) + net.max_positions - 1 - (row + r);
+                if (block.relative_bias) {
+                    const float *bias = block.relative_bias + h * (2 * net.max_positions - 1) + net.max_positions - 1 - (row + r);
                     for (int64_t j = seen.begin; j < seen.end; j++) s.scores[r * wide + j - seen.begin] += bias[j];
                 }
                 shares[r] = soften_visible(s.scores + r * wide, seen, visible(block, row + r, row + r, tokens));
@@ -180,8 +182,8 @@ static void attention(const Network &net, const Block &block, float *qkv, float 
             Product mix = {};
             mix.a = s.scores;
             mix.a_stride = wide;
-            mix.y = context + row * net.query_width() + h * head;
-            mix.y_stride = net.query_width();
+            mix.y = context + row * block.query_width() + h * head;
+            mix.y_stride = block.query_width();
             float_product(mix, s.values, rows, head, tokens, seen.begin, seen.end);
             for (int64_t r = 0; r < rows; r++) {
                 float *y = mix.y + r * mix.y_stride;

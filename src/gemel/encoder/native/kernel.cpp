@@ -126,21 +126,32 @@ static void gate(float *x, int64_t rows, int64_t n, int activation) {
     }
 }
 
+// The rows of `tokens` neighbors side by side, zeros where a text has none: (rows, width) -> (rows, tokens * width).
+static void neighbors(const float *x, const int64_t *starts, int64_t texts, int64_t tokens, int64_t width, float *y) {
+    for (int64_t text = 0; text < texts; text++)
+        for (int64_t r = starts[text]; r < starts[text + 1]; r++)
+            for (int64_t at = r - tokens / 2; at <= r + tokens / 2; at++, y += width)
+                if (at < starts[text] || at >= starts[text + 1])
+                    memset(y, 0, width * 4);
+                else
+                    memcpy(y, x + at * width, width * 4);
+}
+
 extern "C" {
 
 EXPORT int64_t gemel_scratch_bytes(const Network *net, int64_t rows, int64_t longest) {
     return Scratch(*net, rows, longest, nullptr).bytes + 64;
 }
 
-// ids (rows,) -> hidden (rows, width); text i is rows starts[i] to starts[i + 1]. Ids and lengths were checked by the caller.
+// ids (rows,) -> result (rows, width or that of net.output); text i is rows starts[i] to starts[i + 1]. Ids and lengths were checked by the caller.
 EXPORT void gemel_hidden(const Network *network, const int32_t *ids, const int64_t *starts, int64_t texts, int64_t longest,
-                         float *hidden, void *memory, int threads) {
+                         float *result, void *memory, int threads) {
     const Network &net = *network;
     TileScope tiles_of_this_thread;
     Team team(threads);
     int64_t rows = starts[texts];
     Scratch s(net, rows, longest, (void *)round_up((int64_t)memory, 64));
-    float *table = net.projection ? s.wide : hidden;
+    float *hidden = net.output ? s.hidden : result, *table = net.projection ? s.wide : hidden;
     for (int64_t text = 0; text < texts; text++)
         for (int64_t r = starts[text], position = 0; r < starts[text + 1]; r++) {
             const bool padding = net.padding_position && ids[r] == net.padding;
@@ -154,6 +165,7 @@ EXPORT void gemel_hidden(const Network *network, const int32_t *ids, const int64
                 for (int64_t i = 0; i < net.table_width; i++) row[i] *= (float)net.word_scale;
         }
     if (net.projection) linear(*net.projection, table, hidden, rows, NONE, s, team);
+    if (s.words) memcpy(s.words, hidden, rows * net.width * 4);
     auto norm_rows = [&](const float *x, const float *extra, float *y, const Norm &norm) {
         for (int64_t r = 0; r < rows; r++) {
             int64_t at = r * net.width;
@@ -163,7 +175,7 @@ EXPORT void gemel_hidden(const Network *network, const int32_t *ids, const int64
     auto attend = [&](const Block &block, const float *x) {  // x -> s.x
         linear(block.qkv, x, s.qkv, rows, NONE, s, team);
         for (int64_t text = 0; text < texts; text++)
-            attention(net, block, s.qkv + starts[text] * net.qkv_width(), s.context + starts[text] * net.query_width(),
+            attention(net, block, s.qkv + starts[text] * block.qkv_width(), s.context + starts[text] * block.query_width(),
                       starts[text + 1] - starts[text], s);
         linear(block.out, s.context, s.x, rows, NONE, s, team);
         if (block.attention_out_norm.weight) norm_rows(s.x, nullptr, s.x, block.attention_out_norm);
@@ -173,6 +185,18 @@ EXPORT void gemel_hidden(const Network *network, const int32_t *ids, const int64
         if (net.gated) gate(s.wide, rows, net.ffn_width / 2, (int)net.activation);
         linear(block.down, s.wide, s.x, rows, NONE, s, team);
         if (block.ffn_out_norm.weight) norm_rows(s.x, nullptr, s.x, block.ffn_out_norm);
+    };
+    auto read_words = [&](const WordStep &step) {  // hidden -> s.x
+        int64_t inner = step.words.outputs;
+        linear(step.words, s.words, s.context, rows, NONE, s, team);
+        linear(step.gate, hidden, s.wide, rows, (int)net.activation, s, team);
+        for (int64_t r = 0; r < rows; r++) {
+            float *factors = s.context + r * inner, *gate = s.wide + r * inner;
+            add_and_norm(factors, nullptr, factors, inner, step.words_norm);
+            for (int64_t i = 0; i < inner; i++) gate[i] *= factors[i];
+        }
+        linear(step.out, s.wide, s.x, rows, NONE, s, team);
+        norm_rows(s.x, nullptr, s.x, step.norm);
     };
     const Norm none = {nullptr, nullptr, 0, 0};
     for (int64_t i = 0; i < net.block_count; i++) {
@@ -184,13 +208,25 @@ EXPORT void gemel_hidden(const Network *network, const int32_t *ids, const int64
             norm_rows(hidden, nullptr, s.x, block.ffn_norm);
             feed_forward(block, s.x);
             norm_rows(s.x, hidden, hidden, none);
+            if (block.word_step) {
+                read_words(*block.word_step);
+                norm_rows(s.x, hidden, hidden, none);
+            }
+            if (block.scale != 1)
+                for (int64_t j = 0; j < rows * net.width; j++) hidden[j] *= (float)block.scale;
         } else {
+            if (const Convolution *step = block.convolution) {
+                neighbors(hidden, starts, texts, step->tokens, net.width, s.wide);
+                linear(step->linear, s.wide, s.beside, rows, (int)step->activation, s, team);
+            }
             attend(block, hidden);
             norm_rows(s.x, hidden, hidden, block.attention_norm);
             feed_forward(block, hidden);
             norm_rows(s.x, hidden, hidden, block.ffn_norm);
+            if (block.convolution) norm_rows(s.beside, hidden, hidden, block.convolution->norm);
         }
     }
     if (net.final_norm.weight) norm_rows(hidden, nullptr, hidden, net.final_norm);
+    if (net.output) linear(*net.output, hidden, result, rows, NONE, s, team);
 }
 }

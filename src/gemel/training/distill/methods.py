@@ -397,6 +397,10 @@ def _patch(checkpoint: Checkpoint, keep: Sequence[int]) -> dict[str, Any]:
         raise InputError(
             f"{checkpoint.name} shares layers in groups; leaving some out would mix up the groups"
         )
+    if kind == "embedding_gemma2_text":
+        raise InputError(
+            f"the layers of {checkpoint.name} differ in their heads and share a weight: none can be left out"
+        )
     if kind == "modernbert":
         from gemel.encoder.architectures.modernbert import layer_kinds
 
