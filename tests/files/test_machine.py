@@ -215,7 +215,8 @@ def test_processes_divide_the_cores_but_not_the_variable(monkeypatch):
 
 
 def test_the_variable_also_holds_for_the_threads_of_tokenizers(monkeypatch):
-    monkeypatch.delenv("RAYON_NUM_THREADS", raising=False)
+    monkeypatch.setenv("RAYON_NUM_THREADS", "1")  # so that it is restored
+    monkeypatch.delenv("RAYON_NUM_THREADS")
     monkeypatch.delenv("GEMEL_THREADS", raising=False)
     machine.limit_tokenizers()
     assert "RAYON_NUM_THREADS" not in os.environ
