@@ -5,7 +5,6 @@ An engine turns token ids into hidden states, and does nothing else.
 
 from __future__ import annotations
 
-import sys
 import threading
 import warnings
 from collections.abc import Sequence
@@ -149,8 +148,9 @@ class KernelWarning(UserWarning):
 @cache
 def _warn_not_compiled() -> None:
     """Warn once; not in the processes of a pool, of which each would repeat it."""
-    pools = sys.modules.get("multiprocessing.process")  # loaded in every process of a pool
-    if pools is None or pools.parent_process() is None:
+    from gemel.files.isolation import is_pool_process
+
+    if not is_pool_process():
         warnings.warn(
             f"this installation of gemel has no compiled kernel: {NOT_COMPILED}. engine='onnxruntime' chooses it "
             "without this line",
