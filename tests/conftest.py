@@ -18,3 +18,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "filterwarnings", "ignore:.* is read from the folder of that name here:UserWarning"
     )
+    # The tests also run where no kernel was compiled; test_native_engine.py tests the warning.
+    config.addinivalue_line(
+        "filterwarnings", "ignore:this installation of gemel has no compiled kernel:UserWarning"
+    )

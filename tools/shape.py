@@ -38,7 +38,10 @@ REGISTRIES = (
 LAYERS = [
     (("errors",), "the errors that callers see"),
     (("types", "registry", "options", "terminal"), "shared shapes; tables of named things; settings; output"),
-    (("files",), "readers and writers of rows; atomic files and locks; child processes, network use"),
+    (
+        ("files",),
+        "readers and writers of rows; atomic files and locks; child processes, network use, cores and memory",
+    ),
     (("checkpoint",), "model folders: read, write, find, fetch, convert, fingerprint"),
     (("vectors",), "arrays only: similarity, scan, search, pairs, BM25, quantization, calibration"),
     (("encoder",), "tokenizer, batches, network, architectures, engines, pooling, heads"),

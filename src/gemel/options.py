@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
@@ -89,13 +88,6 @@ def parse_bytes(size: int | str) -> int:
     if match is None or unit is None or float(match[1]) * unit < 1:
         raise InputError(f"memory must be bytes or a size like '256MB' or '1GiB', got {size!r}")
     return int(float(match[1]) * unit)
-
-
-def usable_cores() -> int:
-    """Cores that this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0)) or 1
-    return os.cpu_count() or 1
 
 
 def check_choice(name: str, value: object, choices: tuple[object, ...]) -> None:

@@ -8,6 +8,9 @@ import pytest
 from gemel.cli.main import main
 from gemel.cli.verbs import info as info_extras
 from gemel.cli.verbs.info import without_passwords
+from gemel.encoder.engines import native
+from gemel.files import machine
+from gemel.vectors.scan import native_scanner
 
 
 @pytest.fixture(autouse=True)
@@ -33,11 +36,42 @@ def info(capsys):
 def test_the_facts_of_the_machine_are_there(info):
     facts = info("--json")
     assert set(facts) == {
-        *("versions", "python", "system", "processor", "extras", "engines", "cache"),
+        *("versions", "python", "system", "processor", "memory", "extras", "engines", "cache"),
         "settings",
     }
-    assert facts["processor"]["cores"] >= 1
+    assert facts["processor"]["cores"]["used"] >= 1
     assert facts["versions"]["click"]
+
+
+def test_cores_and_memory_are_shown_with_their_limits(info, monkeypatch):
+    monkeypatch.setattr(machine, "core_limits", lambda: machine.CoreLimits(64, 8, 1.5, None))
+    monkeypatch.setattr(machine, "memory_limits", lambda: machine.MemoryLimits(256 * 10**9, 2 * 10**9))
+    facts = info("--json")
+    cores = {"total": 64, "affinity": 8, "quota": 1.5, "requested": None, "used": 2}
+    assert facts["processor"]["cores"] == cores
+    assert facts["memory"] == {"physical": 256 * 10**9, "limit": 2 * 10**9}
+    shown = info()
+    assert "cores          2 used of 64: affinity 8, quota 1.5\n" in shown
+    assert "memory         256.0 GB, limit 2 GB\n" in shown
+    monkeypatch.setattr(machine, "core_limits", lambda: machine.CoreLimits(4, 4, None, 3))
+    monkeypatch.setattr(machine, "memory_limits", lambda: machine.MemoryLimits(None, None))
+    shown = info()
+    assert "3 used of 4: affinity 4, no quota, GEMEL_THREADS=3\n" in shown
+    assert "memory         unknown size, no limit\n" in shown
+
+
+def test_what_was_not_compiled_is_named_with_what_runs_instead(info, monkeypatch):
+    monkeypatch.setattr(native, "levels", list)
+    monkeypatch.setattr(native_scanner, "levels", lambda: ["numpy"])
+    facts = info("--json")
+    assert facts["engines"]["native"] == {"kernels": {}}
+    assert facts["engines"]["scan"] == {"kernels": []}
+    shown = info()
+    assert (
+        "native engine  not compiled: ONNX Runtime runs the models, more slowly. Install GCC or Clang"
+        in shown
+    )
+    assert "vector scan    not compiled: numpy compares vectors" in shown
 
 
 def test_the_cache_has_a_folder_and_a_size(info, work):

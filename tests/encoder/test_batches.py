@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from gemel.encoder.batches import Lanes, same_length_batches
 from gemel.encoder.tokenizer import SpecialTokens, cut
-from gemel.options import usable_cores
 
 SPECIAL = SpecialTokens(np.array([1], np.int32), np.array([2], np.int32))
 
@@ -61,4 +60,4 @@ def test_lanes_use_the_requested_number_of_threads():
         gate.wait()
 
     Lanes().run(work, [1, 2, 3, 4, 5, 6], threads=3)
-    assert len(seen) == 3 and usable_cores() >= 1
+    assert len(seen) == 3

@@ -94,6 +94,17 @@ def test_the_bits_are_the_same_with_the_threads_that_torch_takes_by_itself(megat
         torch.set_num_threads(1)
 
 
+@pytest.mark.parametrize(("cores", "threads"), [("1", 1), ("3", 3), ("8", 4)])
+def test_torch_takes_no_more_threads_than_the_process_may_use(megatron, monkeypatch, cores, threads):
+    monkeypatch.setenv("GEMEL_THREADS", cores)
+    torch.set_num_threads(4)
+    try:
+        TorchEngine(read_checkpoint(megatron))
+        assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(1)
+
+
 class Counting:
     """Replaces a network whose bits depend on the batch size, or do not."""
 

@@ -8,6 +8,7 @@ import random
 import sys
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ import gemel
 from fake_ray import FakeRay
 from gemel.cli.main import main
 from gemel.errors import InputError, WorkError
+from gemel.files.machine import CoreLimits
 from gemel.files.rows import read_rows
 from gemel.integrations.ray import cluster as cluster_module
 from gemel.integrations.ray.cluster import RayCluster, address_of
@@ -144,6 +146,28 @@ def test_a_machine_with_other_weights_is_refused(folder, texts, tmp_path, monkey
     monkeypatch.setattr(model, "_source", on_fake(other, FakeRay())._source)
     with pytest.raises(WorkError, match="would compute other bits"):
         model.encode(texts)
+
+
+def test_workers_are_told_how_many_cores_they_may_use(folder, texts):
+    ray = FakeRay()
+    checkpoint = gemel.load(folder).checkpoint
+    ModelOnRay(checkpoint, RayCluster(ray, 2, 3), block_tokens=64).encode(texts)
+    variables = ray.options["runtime_env"]["env_vars"]
+    assert variables == {"GEMEL_THREADS": "3", "RAYON_NUM_THREADS": "3"}
+
+
+def test_a_cluster_started_here_has_the_cores_that_this_process_may_use(monkeypatch):
+    started = []
+
+    def init(**settings):
+        started.append(settings)
+        if settings["address"] == "auto":
+            raise ConnectionError("no cluster runs here")
+
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(cluster_module, "core_limits", lambda: CoreLimits(64, 8, 2.5, 1))
+    cluster_module._connect(SimpleNamespace(init=init), None)
+    assert [settings.get("num_cpus") for settings in started] == [None, 3]
 
 
 def test_small_requests_run_locally(folder, here):

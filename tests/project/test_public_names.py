@@ -41,6 +41,7 @@ PUBLIC = [
     "IndexDocument",
     "IndexStats",
     "InputError",
+    "KernelWarning",
     "MigrateResult",
     "MissingExtra",
     "Model",

@@ -57,6 +57,7 @@ class FakeRay:
 
     def remote(self, **options):
         assert options["max_restarts"] == options["max_task_retries"] == 0
+        self.options = options
 
         def decorate(cls):
             def make(*arguments):

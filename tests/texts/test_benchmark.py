@@ -10,6 +10,7 @@ from gemel.cli.main import main
 from gemel.cli.verbs.bench import command
 from gemel.encoder.engines import native
 from gemel.errors import InputError
+from gemel.files.machine import core_limits
 from gemel.texts.benchmark import BATCH_TOKENS, agreement, run_benchmark
 from tiny import tiny_bert
 
@@ -48,8 +49,10 @@ def test_the_command_shows_all_and_highlights_the_fastest(folder, tmp_path, flag
         result = json.loads(shown.stdout)
         assert result["texts"] == 3 and set(result["fastest"]) == {"float32", "int8"}
         assert all(trial in result["trials"] for trial in result["fastest"].values())
+        assert {"total", "affinity", "quota", "used"} <= set(result["cores"])
     else:
         assert shown.stdout.count("  fastest") == 2 and "3 texts, 1 thread," in shown.stdout
+        assert f"cores: {core_limits().line()}" in shown.stdout
 
 
 def test_agreement_has_bits_cosines_and_neighbors():

@@ -8,6 +8,7 @@ import pytest
 
 from gemel.cli.main import main
 from gemel.errors import InputError
+from gemel.files import machine
 from gemel.texts import plan as costs
 from gemel.texts.plan import PlanQuestion, amount, duration, moment, plan, size, up_to
 
@@ -131,6 +132,25 @@ def test_the_rate_of_gemel_bench_can_be_given():
     question = PlanQuestion(texts=1e6, texts_per_second=500)
     assert plan(question).part("encode").core_hours == pytest.approx(1e6 / 500 / 3600)
     assert plan(question).part("index") == plan(PlanQuestion(texts=1e6)).part("index")
+
+
+@pytest.mark.parametrize(
+    ("flags", "cores", "memory"),
+    [
+        ([], 64, "256GB"),
+        (["--here"], 2, 3_000_000_000),
+        (["--here", "--cores", "5"], 5, 3_000_000_000),
+        (["--here", "--memory", "1GB"], 2, "1GB"),
+    ],
+)
+def test_a_plan_for_here_takes_the_cores_and_memory_of_the_container(
+    monkeypatch, capsys, flags, cores, memory
+):
+    monkeypatch.setattr(machine, "core_limits", lambda: machine.CoreLimits(64, 64, 1.5, None))
+    monkeypatch.setattr(machine, "memory_limits", lambda: machine.MemoryLimits(256 * 10**9, 3 * 10**9))
+    assert main(["plan", "--texts", "1000", "--json", *flags]) == 0
+    question = json.loads(capsys.readouterr().out)["question"]
+    assert (question["cores"], question["memory"]) == (cores, memory)
 
 
 def test_the_command_shows_costs_and_what_breaks(capsys):

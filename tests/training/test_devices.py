@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 import gemel
+from gemel.files import machine
 from gemel.training import devices
 from gemel.training.devices import SAFE_SETTING, prepare_low_precision
+from gemel.training.options import TrainOptions
 from tiny import TEXT, tiny_bert
 
 torch = pytest.importorskip("torch", reason="training needs torch")
@@ -54,6 +56,20 @@ def test_bf16_trains_on_any_processor(data, tmp_path, processor, setting):
     if setting is not None:
         assert done.stdout.split()[-1] == setting
     assert gemel.load(tmp_path / "out").encode(["hello"]).shape == (1, 32)
+
+
+@pytest.mark.parametrize(("variable", "threads"), [(None, 3), ("4", 4)])
+def test_processes_of_a_launcher_divide_the_quota_unless_the_variable_says_their_cores(
+    monkeypatch, variable, threads
+):
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    monkeypatch.setattr(
+        machine, "core_limits", lambda: machine.CoreLimits(64, 64, 6.0, variable and int(variable))
+    )
+    set_to = []
+    monkeypatch.setattr(torch, "set_num_threads", set_to.append)
+    devices.open_accelerator(TrainOptions(device="cpu"))
+    assert set_to == [threads]
 
 
 def test_a_probe_that_dies_is_noticed_and_a_python_error_is_not_mistaken_for_it(monkeypatch):

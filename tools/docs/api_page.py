@@ -14,7 +14,7 @@ from gemel.cli.flags import field_docs
 GROUPS = {
     "Models and encoding": (
         *("load", "Model", "ConfiguredModel", "EncodeOptions", "EncodeKeywords", "EncodeReport"),
-        *("TokenEmbeddings", "TruncationWarning", "Encoder", "Fingerprint"),
+        *("TokenEmbeddings", "TruncationWarning", "KernelWarning", "Encoder", "Fingerprint"),
     ),
     "Cross-encoders": ("load_cross", "CrossModel", "CrossOptions", "CrossKeywords", "Ranking"),
     "Encoding to disk": (

@@ -42,6 +42,9 @@ def open_tokenizer(checkpoint: Checkpoint) -> OpenedTokenizer:
 
     Padding and truncation of the file are switched off.
     """
+    from gemel.files.machine import limit_tokenizers
+
+    limit_tokenizers()
     path = checkpoint.tokenizer_file
     size = path.stat().st_size
     if size > MAX_TOKENIZER and path.suffix != ".gguf":

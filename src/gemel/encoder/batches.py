@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from gemel.encoder.engines.engine import Engine, MixingEngine
 from gemel.encoder.tokenizer import TokenIds
-from gemel.options import parse_bytes, usable_cores
+from gemel.options import parse_bytes
 from gemel.types import Vectors
 
 Positions = NDArray[np.int64]
@@ -43,6 +43,8 @@ def run(
 
     `threads` None: all usable cores. A piece without tokens is never passed on.
     """
+    from gemel.files.machine import usable_cores
+
     threads = threads or usable_cores()
     filled = [len(piece) for piece in pieces]
     share = -(-sum(filled) // threads)  # few texts: every lane gets some

@@ -313,7 +313,7 @@ class TextPreparer:
             f"one, which gives worse results in search. Use encode_query and encode_document, or give "
             f"prompt_name={next(iter(prompts))!r}; prompt='' means none, without this line",
             PromptWarning,
-            stacklevel=_outside(),
+            stacklevel=outside(),
         )
 
     def windows(
@@ -428,11 +428,11 @@ def warn_of_long(
             f"{count:,} of {len(tokens):,} {what} are longer than {limit:,} tokens "
             f"and lost {int(lost.sum()):,} tokens. {advice}",
             TruncationWarning,
-            stacklevel=_outside(),
+            stacklevel=outside(),
         )
 
 
-def _outside() -> int:
+def outside() -> int:
     """The stack level of the first caller outside this package: a warning points at the user's code."""
     frame, level = sys._getframe(1), 1
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):

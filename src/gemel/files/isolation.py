@@ -83,6 +83,12 @@ def run_python(
         )
 
 
+def is_pool_process() -> bool:
+    """Whether a pool of multiprocessing started this process."""
+    module = sys.modules.get("multiprocessing.process")  # loaded in every process of a pool
+    return module is not None and module.parent_process() is not None
+
+
 def child_environment() -> dict[str, str]:
     """The variables of this process without those that would run other code in a child interpreter."""
     kept = {name: value for name, value in os.environ.items() if name not in _UNSAFE}

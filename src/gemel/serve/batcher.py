@@ -20,8 +20,9 @@ from numpy.typing import NDArray
 from gemel.encoder.engines.engine import MixingEngine
 from gemel.encoder.tokenizer import PreparedTexts, Windows, check_texts
 from gemel.errors import InputError
+from gemel.files.machine import usable_cores
 from gemel.model import Model
-from gemel.options import EncodeOptions, usable_cores
+from gemel.options import EncodeOptions
 from gemel.serve.options import DeadlineExceeded, EncodeFailed, Limits, Overloaded, deadline_message
 from gemel.serve.queue import BatchKey, Cores, FinishedBatch, Priority, QueuedText, QueueState, Workers
 from gemel.serve.telemetry import Counters

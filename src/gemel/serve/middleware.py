@@ -14,12 +14,13 @@ from time import perf_counter
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from gemel.files.machine import memory_limits
 from gemel.serve.access import LOOPBACK_NAMES, Keys, check_encoding, check_host, check_key, is_public
 from gemel.serve.connection import ClientDisconnected, read_body
 from gemel.serve.errors import problem_of, send_problem
 from gemel.serve.options import DeadlineExceeded, Overloaded, ServeOptions, deadline_message
 from gemel.serve.services import Services
-from gemel.serve.telemetry import RequestLog, find_tracer, memory_bytes, trim_memory
+from gemel.serve.telemetry import RequestLog, find_tracer, memory_bytes, private_bytes, trim_memory
 
 WATCH_AFTER = 0.02  # seconds after which the middleware watches whether the client is still connected
 MEMORY_EVERY = 0.5  # seconds between two measurements of the memory
@@ -47,6 +48,7 @@ class Middleware:
     def __init__(self, app: ASGIApp, services: Services, options: ServeOptions, keys: Keys) -> None:
         self._app, self._keys = app, keys
         self._body_seconds, self._memory_limit = options.body_seconds, options.memory_bytes
+        self._container_limit = memory_limits().limit if options.memory_bytes is None else None
         self._limits, self._counters = services.limits, services.counters
         self._log, self._span = RequestLog(options.log), find_tracer()
         names = LOOPBACK_NAMES.union(name.lower() for name in options.allowed_host)
@@ -162,11 +164,17 @@ class Middleware:
                 watcher.cancel()
 
     def _check_memory(self) -> None:
-        if self._memory_limit is None:
+        """Refuse new work near the limit of the options, else near that of the container.
+
+        The pages of mapped files count for the former only: a container drops them before it runs out of memory.
+        """
+        limit = self._memory_limit or self._container_limit
+        if limit is None:
             return
         now = perf_counter()
         if now - self._measured > MEMORY_EVERY:
-            self._measured, self._short_of_memory = now, memory_bytes() >= MEMORY_SHARE * self._memory_limit
+            used = private_bytes() if self._memory_limit is None else memory_bytes()
+            self._measured, self._short_of_memory = now, used >= MEMORY_SHARE * limit
         if self._short_of_memory:
             self._counters.rejected["memory"] += 1
             raise Overloaded("the server is short of memory. Try again in 5 s", 5.0)

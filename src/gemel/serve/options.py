@@ -180,7 +180,8 @@ class ServeOptions:
     vector_cache: int | str = "64MB"
     """Memory for vectors of recent texts; 0 keeps none."""
     memory_limit: int | str | None = None
-    """Memory of the process: at 90 % of it new work is refused, over it the process ends to be restarted."""
+    """Memory of the process: at 90 % of it new work is refused, over it the process ends to be restarted. None: new
+    work is refused at 90 % of the limit of the container, where there is one."""
     grace_seconds: float = 20.0
     """After SIGTERM, the time that running requests have to finish."""
     ready_seconds: float = 10.0

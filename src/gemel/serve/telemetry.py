@@ -239,6 +239,15 @@ def memory_bytes() -> int:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
+def private_bytes() -> int:
+    """Resident bytes without those of mapped files, which the system can take back; 0 where it does not report it."""
+    try:
+        _, resident, shared, *_ = map(int, _STATM.read_bytes().split())
+    except OSError:
+        return 0
+    return (resident - shared) * os.sysconf("SC_PAGE_SIZE")
+
+
 def trim_memory() -> None:
     """Make glibc return freed memory to the system; other allocators do so by themselves. Takes a while."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if os.name == "posix" else None

@@ -19,8 +19,9 @@ from gemel.encoder.engines.engine import arithmetic
 from gemel.encoder.engines.native import why_not
 from gemel.encoder.weights import read_network
 from gemel.errors import InputError
+from gemel.files.machine import CoreLimits, core_limits
 from gemel.model import Model
-from gemel.options import EngineName, Precision, usable_cores
+from gemel.options import EngineName, Precision
 from gemel.terminal import Progress
 from gemel.types import AnyVectors
 
@@ -71,6 +72,8 @@ class BenchmarkResult:
 
     ran: tuple[EngineResult, ...]
     skipped: tuple[str, ...]
+    cores: CoreLimits
+    """Of the process that measured: more threads than its quota are slowed down."""
 
     def winners(self) -> list[EngineResult]:
         """The fastest of each precision."""
@@ -96,7 +99,8 @@ def run_benchmark(
     if not texts:
         raise InputError("there is no text to measure with. Give a file with at least one")
     models, skipped = _candidates(read_checkpoint(find_model(model)))
-    lanes = threads or usable_cores()
+    cores = core_limits()
+    lanes = threads or cores.used
     tokens = float(models[0].encode_report(texts, threads=lanes, on_long="truncate").kept.mean())
     shown = Progress(len(models) * len(BATCH_TOKENS) * (repeats + 1), "turns", shown=progress)
     times, vectors = _measure(models, texts, lanes, repeats + 1, shown)
@@ -115,7 +119,7 @@ def run_benchmark(
         )
         for (number, size), seconds in times.items()
     )
-    return BenchmarkResult(tuple(ran), skipped)
+    return BenchmarkResult(tuple(ran), skipped, cores)
 
 
 def _measure(

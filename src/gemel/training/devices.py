@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from gemel.errors import InputError, MissingExtra, WorkError
 from gemel.files.isolation import disable_usage_reports, run_python
-from gemel.options import usable_cores
+from gemel.files.machine import cores_per_process
 from gemel.training.journal import check_trackers
 from gemel.training.options import TrainOptions
 
@@ -54,7 +54,7 @@ def open_accelerator(options: TrainOptions) -> Accelerator:
         raise MissingExtra("training", error.name or "torch", "train") from error
     check_trackers(options.tracker)
     launched = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))  # processes of a launcher on this machine
-    torch.set_num_threads(options.threads or max(1, usable_cores() // launched))
+    torch.set_num_threads(options.threads or cores_per_process(launched))
     torch.manual_seed(options.seed)
     AcceleratorState._reset_state()  # a second run in a program may use another precision or device
     accelerator = Accelerator(cpu=options.device == "cpu", mixed_precision=options.mixed_precision)

@@ -59,7 +59,7 @@ def command(
         rows = [trial.to_json() for trial in result.ran]
         fastest = {trial.precision: trial.to_json() for trial in result.winners()}
         facts = {"model": model, "texts": len(texts), "trials": rows, "fastest": fastest}
-        echo_json({**facts, "skipped": result.skipped})
+        echo_json({**facts, "cores": result.cores.to_json(), "skipped": result.skipped})
     else:
         _show(result, len(texts))
         for trial in result.winners():
@@ -88,6 +88,7 @@ def _show(trials: BenchmarkResult, count: int) -> None:
     fastest = trials.winners()
     first = trials.ran[0]
     echo(f"{counted(count, 'text')}, {counted(first.threads, 'thread')}, {first.processor}")
+    echo(f"cores: {trials.cores.line()}")
     echo(
         f"{'engine':<22}{'precision':<11}{'batch tokens':>12}{'texts/s':>10}{'difference':>12}{'cosine':>9}"
         f"{'same nearest':>14}"

@@ -48,13 +48,14 @@ def gather() -> dict[str, Any]:
     """Facts as plain JSON values; nothing is downloaded and no model is loaded."""
     import platform
 
-    from gemel.options import usable_cores
+    from gemel.files.machine import core_limits, memory_limits
 
     return {
         "versions": {name: version_of(name) for name in PACKAGES + OPTIONAL},
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
-        "processor": {"cores": usable_cores(), "features": _features()},
+        "processor": {"cores": core_limits().to_json(), "features": _features()},
+        "memory": memory_limits().to_json(),
         "extras": extras(),
         "engines": _engines(),
         "cache": _cache(),
@@ -79,10 +80,12 @@ def _features() -> list[str]:
 def _engines() -> dict[str, Any]:
     from gemel.encoder.engines import native
     from gemel.encoder.engines.onnx import load_onnxruntime
+    from gemel.vectors.scan import native_scanner
 
     return {
         "native": {"kernels": {level: {"bfloat16": native.runs_bfloat16(level)} for level in native.levels()}},
         "onnxruntime": {"providers": load_onnxruntime().get_available_providers()},
+        "scan": {"kernels": [level for level in native_scanner.levels() if level != "numpy"]},
     }
 
 
@@ -98,8 +101,10 @@ def _cache() -> dict[str, Any]:
 
 def _rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
     """Names and texts of lines for a person."""
-    versions, kernels = facts["versions"], facts["engines"]["native"]["kernels"]
-    cache, processor = facts["cache"], facts["processor"]
+    from gemel.encoder.engines.engine import NOT_COMPILED
+    from gemel.files.machine import core_limits, memory_limits
+
+    versions, engines, cache = facts["versions"], facts["engines"], facts["cache"]
     rows = {
         "gemel": versions["gemel"] or "not installed as a package",
         "python": f"{facts['python']}, {facts['system']}",
@@ -107,9 +112,13 @@ def _rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
         "optional": ", ".join(f"{name} {versions[name] or 'not installed'}" for name in OPTIONAL),
         "extras": ", ".join(each["name"] for each in facts["extras"] if each["installed"]) or "none",
         "not installed": _missing(facts["extras"]) or "-",
-        "processor": f"{processor['cores']} cores: {' '.join(processor['features']) or 'features unknown'}",
-        "native engine": " > ".join(kernels) or "not compiled (needs GCC or Clang at install)",
-        "onnxruntime": ", ".join(facts["engines"]["onnxruntime"]["providers"]),
+        "processor": " ".join(facts["processor"]["features"]) or "features unknown",
+        "cores": core_limits().line(),
+        "memory": memory_limits().line(),
+        "native engine": " > ".join(engines["native"]["kernels"]) or f"not compiled: {NOT_COMPILED}",
+        "vector scan": " > ".join(engines["scan"]["kernels"])
+        or "not compiled: numpy compares vectors, more slowly",
+        "onnxruntime": ", ".join(engines["onnxruntime"]["providers"]),
         "cache": f"{cache['folder']} ({cache['size_mb']:,} MB)",
         "models": ", ".join(f"{m['name']} ({m['size_mb']} MB)" for m in cache["models"]) or "none yet",
     }

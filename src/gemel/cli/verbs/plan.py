@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
 from gemel.cli import flags
 from gemel.cli.output import echo, echo_json
@@ -16,13 +18,21 @@ if TYPE_CHECKING:
 EXAMPLES = """\b
 Examples:
   gemel plan --texts 1e9 --mean-tokens 20 --cores 64 --memory 256GB --price-core-hour 0.04
+  gemel plan --texts 1000000 --here
   gemel plan --texts 10000000 --precision int8 --queries-per-second 100 --json"""
 
 
 @click.command(epilog=EXAMPLES)
 @flags.options_of(PlanQuestion)
+@click.option(
+    "--here",
+    is_flag=True,
+    help="Plan for this machine: its cores and memory, within the limits of the container, unless --cores or --memory "
+    "is given.",
+)
 @flags.json_option()
-def command(as_json: bool, options: PlanQuestion) -> None:
+@click.pass_context
+def command(ctx: click.Context, *, as_json: bool, here: bool, options: PlanQuestion) -> None:
     """Estimate what a number of texts costs: cores, hours, memory, disk, money, and what breaks first.
 
     Covers encoding, an index, all pairs, and searches. Nothing is run: the rates were measured earlier. `gemel bench`
@@ -30,11 +40,28 @@ def command(as_json: bool, options: PlanQuestion) -> None:
     """
     from gemel.texts.plan import plan
 
+    if here:
+        options = _on_this_machine(ctx, options)
     made = plan(options)
     if as_json:
         echo_json(made.to_json())
     else:
         echo("\n".join(lines_of(made)))
+
+
+def _on_this_machine(ctx: click.Context, question: PlanQuestion) -> PlanQuestion:
+    """The question with the cores and the memory that this process may use, where the user gave none."""
+    from gemel.files.machine import memory_limits, usable_cores
+
+    def is_default(name: str) -> bool:
+        return ctx.get_parameter_source(name) is ParameterSource.DEFAULT
+
+    memory = memory_limits().usable
+    if is_default("cores"):
+        question = replace(question, cores=usable_cores())
+    if is_default("memory") and memory is not None:  # None: the system does not report it
+        question = replace(question, memory=memory)
+    return question
 
 
 def lines_of(made: Plan) -> list[str]:

@@ -6,12 +6,14 @@ An engine turns token ids into hidden states, and does nothing else.
 from __future__ import annotations
 
 import threading
+import warnings
 from collections.abc import Sequence
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Protocol, get_args, runtime_checkable
 
 from gemel.checkpoint.architecture import architecture_of, model_types
 from gemel.checkpoint.folder import Checkpoint, static_table
+from gemel.encoder.tokenizer import outside
 from gemel.errors import InputError, MissingExtra, ModelError
 from gemel.options import EngineName, Precision, check_choice
 from gemel.types import Ids, Vectors
@@ -128,7 +130,7 @@ def open_engine(
 def _own_engine(
     checkpoint: Checkpoint, precision: Precision, device: str, engine: EngineName, network: Network | None
 ) -> Engine:
-    from gemel.encoder.engines.native import NativeEngine, why_not
+    from gemel.encoder.engines.native import NativeEngine, levels, why_not
     from gemel.encoder.weights import read_network
 
     network = network or read_network(checkpoint.config, checkpoint.weights)
@@ -138,12 +140,39 @@ def _own_engine(
     if reason or engine == "onnxruntime":
         from gemel.encoder.engines.onnx import OnnxEngine
 
+        if engine == "auto" and device == "cpu" and not levels():
+            _warn_not_compiled()
         return OnnxEngine(network, precision="int8" if precision == "int8" else "float32", device=device)
     if precision != "int8":
         return NativeEngine(network, precision=precision)
     from gemel.encoder.int8 import Int8Store
 
     return NativeEngine(network, precision=precision, store=Int8Store(checkpoint.folder, checkpoint.parts))
+
+
+NOT_COMPILED = (
+    "ONNX Runtime runs the models, more slowly. Install GCC or Clang and then gemel again (pip install "
+    "--force-reinstall --no-deps), or a wheel of gemel that was built for this platform"
+)
+"""What follows where no kernel was compiled at install, and what to do."""
+
+
+class KernelWarning(UserWarning):
+    """Models run more slowly than they could, because this installation of gemel has no compiled kernel."""
+
+
+@cache
+def _warn_not_compiled() -> None:
+    """Warn once; not in the processes of a pool, of which each would repeat it."""
+    from gemel.files.isolation import is_pool_process
+
+    if not is_pool_process():
+        warnings.warn(
+            f"this installation of gemel has no compiled kernel: {NOT_COMPILED}. engine='onnxruntime' chooses it "
+            "without this line",
+            KernelWarning,
+            stacklevel=outside(),
+        )
 
 
 def _torch(

@@ -28,6 +28,7 @@ from gemel.encoder.weights import (
 )
 from gemel.errors import InputError, MissingExtra, ModelError
 from gemel.files.isolation import disable_usage_reports
+from gemel.files.machine import usable_cores
 from gemel.types import Ids, Vectors
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ class _TorchRunner:
             model: Any = load_network(checkpoint, task=self._task)
         except ImportError as error:
             raise MissingExtra("a model without an architecture file", "torch", "train") from error
+        _limit_threads()
         model.config.use_cache = False
         try:
             self._model = model.eval().to(device)
@@ -229,6 +231,13 @@ def _threads() -> int:
     import torch
 
     return int(torch.get_num_threads())
+
+
+def _limit_threads() -> None:
+    """Lower torch's number of threads to the cores that the process may use: torch sees no quota of a container."""
+    import torch
+
+    torch.set_num_threads(min(_threads(), usable_cores()))
 
 
 def _vocabulary(model: Any, checkpoint: Checkpoint) -> int:  # noqa: ANN401

@@ -20,6 +20,7 @@ from typing import Any
 
 from gemel.errors import GemelError, InputError, MissingExtra, WorkError
 from gemel.files.isolation import disable_usage_reports
+from gemel.files.machine import core_limits, environment_of_process
 
 Call = tuple[Any, ...]
 
@@ -170,7 +171,8 @@ def _connect(ray: Any, address: str | None) -> None:  # noqa: ANN401
     except ConnectionError as error:
         if address is not None or os.environ.get("RAY_ADDRESS"):
             raise _unreachable(address or os.environ["RAY_ADDRESS"], error) from error
-        ray.init(address="local", include_dashboard=False, **quiet)
+        # Ray itself counts the cores of the machine, whatever the affinity, and finds only some quotas.
+        ray.init(address="local", include_dashboard=False, num_cpus=core_limits().allowed, **quiet)
     except (ValueError, RuntimeError) as error:
         raise _unreachable(address or "RAY_ADDRESS", error) from error
 
@@ -224,7 +226,10 @@ class Pool:
         self._ray, self._counts, self._arguments = ray, counts, arguments
         # SPREAD: equally many on each node, so that a lost node costs only its share.
         placed = {"num_cpus": _SHARE * threads, "scheduling_strategy": "SPREAD"}
-        self._class = ray.remote(max_restarts=0, max_task_retries=0, **placed)(worker)
+        environment = {"env_vars": environment_of_process(threads)}
+        self._class = ray.remote(max_restarts=0, max_task_retries=0, runtime_env=environment, **placed)(
+            worker
+        )
         self._handles: list[_Handle] = []
         self._watched: dict[Any, tuple[_Handle, _Task | None]] = {}
         self._again: deque[_Task] = deque()

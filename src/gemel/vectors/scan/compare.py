@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gemel.errors import InputError
-from gemel.options import check_count, usable_cores
+from gemel.files.machine import usable_cores
+from gemel.options import check_count
 from gemel.types import Vectors
 from gemel.vectors.similarity import Metric, check_same_dim
 
