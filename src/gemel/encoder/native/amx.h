@@ -174,22 +174,20 @@ static void finish_tile(const Product &p, const char *sums, long row, long colum
 
 // As grouped_panel. The rows of p.a_small go on to a whole number of AMX_ROWS.
 template <class Form>
-static void amx_panel(const Product &p, const char *packed, long rows, long outputs, long inputs, long panel) {
+static void amx_panel(const Product &p, const char *panel, long steps, long rows, long column, long columns) {
     constexpr bool integers = Form::INPUTS == 4;
-    long column = panel * TILE_COLUMNS, columns = outputs - column, steps = row_bytes<Form>(inputs) / 4;
-    packed += panel * panel_bytes<Form>(inputs, TILE_COLUMNS);
-    int vectors = vectors_in(columns);
+    const int vectors = vectors_in(columns);
     alignas(64) char sums[AMX_ROWS * TILE_COLUMNS * 4];
     for (long start = 0; start < rows; start += AMX_ROWS) {
         const char *a = p.a_small + start * p.a_stride;
         long here = rows - start < AMX_ROWS ? rows - start : AMX_ROWS;
         switch (vectors * 2 + (here > 16)) {
-            case 2: multiply_tiles<integers, 1, 1>(a, p.a_stride, packed, steps, sums); break;
-            case 3: multiply_tiles<integers, 2, 1>(a, p.a_stride, packed, steps, sums); break;
-            case 4: multiply_tiles<integers, 1, 2>(a, p.a_stride, packed, steps, sums); break;
-            case 5: multiply_tiles<integers, 2, 2>(a, p.a_stride, packed, steps, sums); break;
-            case 6: multiply_tiles<integers, 1, 3>(a, p.a_stride, packed, steps, sums); break;
-            default: multiply_tiles<integers, 2, 3>(a, p.a_stride, packed, steps, sums); break;
+            case 2: multiply_tiles<integers, 1, 1>(a, p.a_stride, panel, steps, sums); break;
+            case 3: multiply_tiles<integers, 2, 1>(a, p.a_stride, panel, steps, sums); break;
+            case 4: multiply_tiles<integers, 1, 2>(a, p.a_stride, panel, steps, sums); break;
+            case 5: multiply_tiles<integers, 2, 2>(a, p.a_stride, panel, steps, sums); break;
+            case 6: multiply_tiles<integers, 1, 3>(a, p.a_stride, panel, steps, sums); break;
+            default: multiply_tiles<integers, 2, 3>(a, p.a_stride, panel, steps, sums); break;
         }
         for (long row = 0; row < here; row += TILE_ROWS) {
             int some = (int)(here - row < TILE_ROWS ? here - row : TILE_ROWS);
@@ -198,6 +196,16 @@ static void amx_panel(const Product &p, const char *packed, long rows, long outp
     }
 }
 #endif
+
+// One panel by whatever this level has; see grouped_panel and amx_panel.
+template <class Form>
+static inline void narrow_panel(const Product &p, const char *panel, long steps, long rows, long column, long columns) {
+#if defined(HAS_AMX)
+    amx_panel<Form>(p, panel, steps, rows, column, columns);
+#else
+    grouped_panel<Form>(p, panel, steps, rows, column, columns);
+#endif
+}
 
 // Whether tiles work here. The kernel must permit them, and they are tried in a child process: a hypervisor may announce
 // them without letting them run, or let them run without announcing their shapes.

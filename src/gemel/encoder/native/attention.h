@@ -6,30 +6,130 @@
 #pragma once
 #include "network.h"
 
-// Keys of one head, transposed into the panels that float products read: (head, tokens).
-static void pack_keys(const float *keys, int64_t stride, int64_t tokens, int64_t head, float *packed) {
-    for (int64_t column = 0; column < tokens; column += TILE_COLUMNS) {
-        int64_t wide = vectors_in(tokens - column) * LANES;
-        int64_t real = tokens - column < wide ? tokens - column : wide;
-        for (int64_t j = 0; j < real; j++)
-            for (int64_t d = 0; d < head; d++) packed[d * wide + j] = keys[(column + j) * stride + d];
-        for (int64_t j = real; j < wide; j++)
-            for (int64_t d = 0; d < head; d++) packed[d * wide + j] = 0.0f;
-        packed += head * wide;
-    }
+// Keys [begin, end): what a query, or any query of a block, can see.
+struct Range {
+    int64_t begin, end;
+};
+
+// Rows of a times the columns of a packed matrix from `columns.begin`, the start of a panel; columns.end is the end of a
+// panel or of the matrix.
+static void product_of_columns(const float *a, int64_t a_stride, const float *packed, int64_t rows, int64_t inputs, Range columns,
+                               float *y, int64_t y_stride) {
+    Product p = {};
+    p.a = a;
+    p.a_stride = a_stride;
+    p.y = y;
+    p.y_stride = y_stride;
+    float_product(p, packed + columns.begin * inputs, rows, columns.end - columns.begin, inputs, 0, inputs);
 }
 
-static void pack_values(const float *values, int64_t stride, int64_t tokens, int64_t head, float *packed) {
-    for (int64_t column = 0; column < head; column += TILE_COLUMNS) {
-        int64_t wide = vectors_in(head - column) * LANES;
-        int64_t real = head - column < wide ? head - column : wide;
-        for (int64_t j = 0; j < tokens; j++) {
-            memcpy(packed + j * wide, values + j * stride + column, real * 4);
-            memset(packed + j * wide + real, 0, (wide - real) * 4);
+// The two products of a head in float32: queries by keys, and their weights by values.
+struct FloatProducts {
+    // Keys transposed into the panels that products read: (head, tokens).
+    static void pack_keys(const float *keys, int64_t stride, int64_t tokens, int64_t head, Scratch &s) {
+        float *packed = s.keys;
+        for (int64_t column = 0; column < tokens; column += TILE_COLUMNS) {
+            int64_t wide = vectors_in(tokens - column) * LANES;
+            int64_t real = tokens - column < wide ? tokens - column : wide;
+            for (int64_t j = 0; j < real; j++)
+                for (int64_t d = 0; d < head; d++) packed[d * wide + j] = keys[(column + j) * stride + d];
+            for (int64_t j = real; j < wide; j++)
+                for (int64_t d = 0; d < head; d++) packed[d * wide + j] = 0.0f;
+            packed += head * wide;
         }
-        packed += tokens * wide;
     }
-}
+
+    static void pack_values(const float *values, int64_t stride, int64_t tokens, int64_t head, Scratch &s) {
+        float *packed = s.values;
+        for (int64_t column = 0; column < head; column += TILE_COLUMNS) {
+            int64_t wide = vectors_in(head - column) * LANES;
+            int64_t real = head - column < wide ? head - column : wide;
+            for (int64_t j = 0; j < tokens; j++) {
+                memcpy(packed + j * wide, values + j * stride + column, real * 4);
+                memset(packed + j * wide + real, 0, (wide - real) * 4);
+            }
+            packed += tokens * wide;
+        }
+    }
+
+    static void scores(const float *queries, int64_t stride, int64_t rows, int64_t head, Range keys, Scratch &s, int64_t wide) {
+        product_of_columns(queries, stride, s.keys, rows, head, keys, s.scores, wide);
+    }
+
+    // The weights of the keys are in s.scores.
+    static void mix(Scratch &s, int64_t wide, int64_t rows, int64_t head, int64_t tokens, Range keys, float *y, int64_t stride) {
+        Product p = {};
+        p.a = s.scores;
+        p.a_stride = wide;
+        p.y = y;
+        p.y_stride = stride;
+        float_product(p, s.values, rows, head, tokens, keys.begin, keys.end);
+    }
+};
+
+// The same in bfloat16; scores and their softmax stay float32. Two numbers of a head, or two tokens, are multiplied at once.
+struct Bfloat16Products {
+    static void pack_keys(const float *keys, int64_t stride, int64_t tokens, int64_t head, Scratch &s) {
+        const int64_t steps = row_bytes<Bfloat16>(head) / 4;
+        int32_t *packed = (int32_t *)s.keys, *pairs = (int32_t *)s.narrow_rows;
+        for (int64_t column = 0; column < tokens; column += TILE_COLUMNS) {
+            int64_t wide = vectors_in(tokens - column) * LANES;
+            for (int64_t j = 0; j < wide; j++) {
+                if (column + j < tokens)
+                    bfloat16_row(keys + (column + j) * stride, head, (char *)pairs);
+                else
+                    memset(pairs, 0, steps * 4);
+                for (int64_t k = 0; k < steps; k++) packed[k * wide + j] = pairs[k];
+            }
+            packed += steps * wide;
+        }
+    }
+
+    static void pack_values(const float *values, int64_t stride, int64_t tokens, int64_t head, Scratch &s) {
+        const int64_t bytes = narrow_values(tokens);
+        uint16_t *packed = (uint16_t *)s.values, *row = (uint16_t *)s.narrow_rows;
+        memset(packed, 0, bytes * round_up(head, LANES));
+        for (int64_t t = 0; t < tokens; t++) {
+            bfloat16_row(values + t * stride, head, (char *)row);
+            for (int64_t column = 0; column < head; column += TILE_COLUMNS) {
+                int64_t wide = vectors_in(head - column) * LANES;
+                int64_t real = head - column < wide ? head - column : wide;
+                uint16_t *to = packed + bytes / 2 * column + t / 2 * wide * 2 + t % 2;
+                for (int64_t j = 0; j < real; j++) to[2 * j] = row[column + j];
+            }
+        }
+    }
+
+    static void scores(const float *queries, int64_t stride, int64_t rows, int64_t head, Range keys, Scratch &s, int64_t wide) {
+        const int64_t bytes = row_bytes<Bfloat16>(head);
+        for (int64_t r = 0; r < rows; r++) bfloat16_row(queries + r * stride, head, s.narrow_rows + r * bytes);
+        Product p = product(s, bytes, s.scores, wide);
+        for (int64_t column = keys.begin; column < keys.end; column += TILE_COLUMNS)
+            narrow_panel<Bfloat16>(p, (const char *)s.keys + column * bytes, bytes / 4, rows, column - keys.begin,
+                                   keys.end - column);
+    }
+
+    static void mix(Scratch &s, int64_t wide, int64_t rows, int64_t head, int64_t tokens, Range keys, float *y, int64_t stride) {
+        const int64_t bytes = row_bytes<Bfloat16>(keys.end - keys.begin);
+        for (int64_t r = 0; r < rows; r++)
+            bfloat16_row(s.scores + r * wide, keys.end - keys.begin, s.narrow_rows + r * bytes);
+        Product p = product(s, bytes, y, stride);
+        for (int64_t column = 0; column < head; column += TILE_COLUMNS) {
+            int64_t lanes = vectors_in(head - column) * LANES;
+            const char *panel = (const char *)s.values + narrow_values(tokens) * column + keys.begin / 2 * lanes * 4;
+            narrow_panel<Bfloat16>(p, panel, bytes / 4, rows, column, head - column);
+        }
+    }
+
+    static Product product(Scratch &s, int64_t bytes, float *y, int64_t stride) {
+        Product p = {};
+        p.a_small = s.narrow_rows;
+        p.a_stride = bytes;
+        p.y = y;
+        p.y_stride = stride;
+        return p;
+    }
+};
 
 // scores -> e^(score - largest), zero past the last token; gives 1 / sum. Lanes past the end hold the score of zero keys.
 static float soften(float *scores, int64_t tokens) {
@@ -44,11 +144,6 @@ static float soften(float *scores, int64_t tokens) {
         sum += e;
     });
 }
-
-// Keys [begin, end): what a query, or any query of a block, can see.
-struct Range {
-    int64_t begin, end;
-};
 
 static Range visible(const Block &block, int64_t first, int64_t last, int64_t tokens) {
     Range keys = {0, tokens};
@@ -86,18 +181,6 @@ static void norm_and_rotate(const Block &block, float *qkv, int64_t tokens) {
                 second[i] = y * cosine[i] + x * sine[i];
             }
         }
-}
-
-// Rows of a times the columns of a packed matrix from `columns.begin`, the start of a panel; columns.end is the end of a
-// panel or of the matrix.
-static void product_of_columns(const float *a, int64_t a_stride, const float *packed, int64_t rows, int64_t inputs, Range columns,
-                               float *y, int64_t y_stride) {
-    Product p = {};
-    p.a = a;
-    p.a_stride = a_stride;
-    p.y = y;
-    p.y_stride = y_stride;
-    float_product(p, packed + columns.begin * inputs, rows, columns.end - columns.begin, inputs, 0, inputs);
 }
 
 // The smallest range of whole panels that holds these columns of a matrix of `outputs` columns, with the same borders on
@@ -152,7 +235,8 @@ struct RelativeScores {
 };
 
 // One text. The scale of the scores is part of the query weights, of the query norm or of the relative tables.
-static void attention(const Network &net, const Block &block, float *qkv, float *context, int64_t tokens, Scratch &s) {
+template <class Products>
+static void attention_by(const Network &net, const Block &block, float *qkv, float *context, int64_t tokens, Scratch &s) {
     int64_t head = block.head, stride = block.qkv_width(), wide = round_up(tokens, LANES), group = block.heads / block.kv_heads;
     if (block.rotary || block.query_norm.weight || block.key_norm.weight || block.value_norm.weight)
         norm_and_rotate(block, qkv, tokens);
@@ -161,14 +245,14 @@ static void attention(const Network &net, const Block &block, float *qkv, float 
         const float *queries = qkv + h * head, *keys = qkv + (block.heads + h / group) * head;
         const float *values = keys + block.kv_heads * head;
         if (h % group == 0) {
-            pack_keys(keys, stride, tokens, head, s.keys);
-            pack_values(values, stride, tokens, head, s.values);
+            Products::pack_keys(keys, stride, tokens, head, s);
+            Products::pack_values(values, stride, tokens, head, s);
         }
         relative.read_keys(keys, stride, tokens, h);
         for (int64_t row = 0; row < tokens; row += ATTENTION_ROWS) {
             int64_t rows = tokens - row < ATTENTION_ROWS ? tokens - row : ATTENTION_ROWS;
             Range seen = whole_panels(visible(block, row, row + rows - 1, tokens), wide);
-            product_of_columns(queries + row * stride, stride, s.keys, rows, head, seen, s.scores, wide);
+            Products::scores(queries + row * stride, stride, rows, head, seen, s, wide);
             relative.add(queries + row * stride, stride, h, row, rows, tokens, wide);
             seen.end = seen.end < tokens ? seen.end : tokens;
             float shares[ATTENTION_ROWS];
@@ -179,18 +263,19 @@ static void attention(const Network &net, const Block &block, float *qkv, float 
                 }
                 shares[r] = soften_visible(s.scores + r * wide, seen, visible(block, row + r, row + r, tokens));
             }
-            Product mix = {};
-            mix.a = s.scores;
-            mix.a_stride = wide;
-            mix.y = context + row * block.query_width() + h * head;
-            mix.y_stride = block.query_width();
-            float_product(mix, s.values, rows, head, tokens, seen.begin, seen.end);
+            float *mixed = context + row * block.query_width() + h * head;
+            Products::mix(s, wide, rows, head, tokens, seen, mixed, block.query_width());
             for (int64_t r = 0; r < rows; r++) {
-                float *y = mix.y + r * mix.y_stride;
-                int64_t d = 0;
-                for (; d + LANES <= head; d += LANES) store(y + d, load(y + d) * shares[r]);
-                for (; d < head; d++) y[d] *= shares[r];
+                float *y = mixed + r * block.query_width();
+                for_lanes(head, [&](int64_t d, int64_t count) { store_some(y + d, load_some(y + d, count) * shares[r], count); });
             }
         }
     }
+}
+
+static void attention(const Network &net, const Block &block, float *qkv, float *context, int64_t tokens, Scratch &s) {
+    if (HAS_BFLOAT16 && block.qkv.kind == BFLOAT16)
+        attention_by<Bfloat16Products>(net, block, qkv, context, tokens, s);
+    else
+        attention_by<FloatProducts>(net, block, qkv, context, tokens, s);
 }

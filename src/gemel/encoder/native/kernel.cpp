@@ -18,9 +18,6 @@
 
 extern "C" {
 
-// What weights are stored as; `engines/native.py` has the same numbers.
-enum Kind { FLOAT32 = 0, INT8 = 1, BFLOAT16 = 2 };
-
 EXPORT int gemel_has_bfloat16() { return HAS_BFLOAT16; }
 
 // The levels that the processor announces, by their names in `engines/native.py`.
@@ -76,13 +73,11 @@ EXPORT void gemel_pack(const void *weight, int64_t outputs, int64_t inputs, int 
 
 // Rows that were made narrow, by the panels of their form.
 template <class Form>
-static void narrow_product(const Linear &layer, Product p, int64_t rows, Team &team) {
+static void narrow_product(const Linear &layer, const Product &p, int64_t rows, Team &team) {
     team.run(panels_of(layer.outputs), [&](long panel) {
-#if defined(HAS_AMX)
-        amx_panel<Form>(p, (const char *)layer.packed, rows, layer.outputs, layer.inputs, panel);
-#else
-        grouped_panel<Form>(p, (const char *)layer.packed, rows, layer.outputs, layer.inputs, panel);
-#endif
+        const char *packed = (const char *)layer.packed + panel * panel_bytes<Form>(layer.inputs, TILE_COLUMNS);
+        long column = panel * TILE_COLUMNS;
+        narrow_panel<Form>(p, packed, row_bytes<Form>(layer.inputs) / 4, rows, column, layer.outputs - column);
     });
 }
 

@@ -201,14 +201,11 @@ static void grouped_tile(const Product &p, const char *panel, long steps, long r
 }
 #define GROUPED_TILE(ROWS, VECTORS) grouped_tile<Form, ROWS, VECTORS>
 
-// As float_panel, for the whole width of the inputs.
+// All rows by one panel, over `steps` steps of the inputs, into the `columns` columns of y from `column`.
 template <class Form>
-static void grouped_panel(const Product &p, const char *packed, long rows, long outputs, long inputs, long panel) {
-    long column = panel * TILE_COLUMNS, columns = outputs - column;
-    packed += panel * panel_bytes<Form>(inputs, TILE_COLUMNS);
-    int vectors = vectors_in(columns);
+static void grouped_panel(const Product &p, const char *panel, long steps, long rows, long column, long columns) {
     for (long row = 0; row < rows; row += Form::ROWS) {
         int here = (int)(rows - row < Form::ROWS ? rows - row : Form::ROWS);
-        FOR_TILE(GROUPED_TILE, here, vectors, p, packed, row_bytes<Form>(inputs) / 4, row, column, columns)
+        FOR_TILE(GROUPED_TILE, here, vectors_in(columns), p, panel, steps, row, column, columns)
     }
 }

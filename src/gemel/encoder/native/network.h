@@ -7,6 +7,9 @@
 
 extern "C" {
 
+// What weights are stored as; `engines/native.py` has the same numbers.
+enum Kind { FLOAT32 = 0, INT8 = 1, BFLOAT16 = 2 };
+
 struct Linear {
     const void *packed;
     const float *bias;        // padded with zeros to whole vectors
@@ -71,11 +74,15 @@ struct Network {
 // Queries of a head that are answered together: keys and values are fetched once for all of them.
 #define ATTENTION_ROWS (4 * TILE_ROWS)
 
+// Bytes of one column of the values of a head in bfloat16. Their product may begin at any pair of tokens and takes whole
+// steps: one more step of zeros stands behind the last token.
+static inline int64_t narrow_values(int64_t tokens) { return row_bytes<Bfloat16>(tokens) + Bfloat16::STEPS * 4; }
+
 // Buffers of one call, cut out of the caller's scratch memory.
 struct Scratch {
     float *x, *qkv, *context, *wide, *keys, *values, *scores, *relative_keys, *relative_queries, *step, *low;
     float *hidden, *words, *beside;  // null where the network has no output, no word step, no convolution
-    char *narrow;                    // the inputs of a product in int8 or bfloat16
+    char *narrow, *narrow_rows;      // the inputs of a product in int8 or bfloat16; those of the products of a head
     int64_t bytes;
 
     // `rows` tokens together, `tokens` in the longest text.
@@ -104,14 +111,15 @@ struct Scratch {
         context = (float *)take(rows * queries * 4);
         // qkv and the feed-forward's inner vectors are never alive together
         qkv = wide = (float *)take(rows * most(all_heads, widest) * 4);
-        keys = (float *)take(head * round_up(tokens, LANES) * 4);
-        values = (float *)take(tokens * round_up(head, LANES) * 4);
+        keys = (float *)take(most(head * 4, row_bytes<Bfloat16>(head)) * round_up(tokens, LANES));
+        values = (float *)take(most(tokens * 4, narrow_values(tokens)) * round_up(head, LANES));
         scores = (float *)take(ATTENTION_ROWS * round_up(tokens, LANES) * 4);
         relative_keys = (float *)take(ATTENTION_ROWS * net.relative_rows * 4);
         relative_queries = (float *)take(net.relative_rows ? tokens * net.relative_rows * 4 : 0);
         step = (float *)take(rows * 4);
         low = (float *)take(rows * 4);
         narrow = take(round_up(rows, AMX_ROWS) * most(row_bytes<Int8>(widest), row_bytes<Bfloat16>(widest)));
+        narrow_rows = take(round_up(ATTENTION_ROWS, AMX_ROWS) * most(row_bytes<Bfloat16>(head), row_bytes<Bfloat16>(tokens)));
         hidden = net.output ? (float *)take(rows * net.width * 4) : nullptr;
         words = word_steps ? (float *)take(rows * net.width * 4) : nullptr;
         beside = convolutions ? (float *)take(rows * net.width * 4) : nullptr;
