@@ -209,6 +209,28 @@ model_option = click.option(
 )
 
 
+_TASK = "Of a model with adapters for several tasks, such as jina-embeddings-v3: the one to use."
+
+
+def task_option(name: str = "--task") -> Decorator:
+    """`--task`: that of `gemel.load`; a verb with tasks of another kind gives it another name."""
+    return click.option(name, metavar="NAME", help=f"{_TASK} Default: those for both sides of a search.")
+
+
+def model_for_task(function: Function) -> Function:
+    """`--task`; with it, the command gets the loaded model as `model` instead of its name."""
+
+    @wraps(function)
+    def call(*arguments: Any, model: str | None, task: str | None, **values: Any) -> Any:  # noqa: ANN401
+        if model is None or task is None:
+            return function(*arguments, model=model, **values)
+        import gemel
+
+        return function(*arguments, model=gemel.load(model, task=task), **values)
+
+    return task_option()(call)
+
+
 def options_of(cls: type[Any]) -> Decorator:
     """A flag for every field of a dataclass of options; the function gets all of them as one argument `options`."""
     names = [field.name for field in fields(cls)]
@@ -424,18 +446,18 @@ class Machine:
 
 
 @contextmanager
-def machine(on: On | None, model: str, options: EncodeOptions) -> Iterator[Machine]:
+def machine(on: On | None, model: str, options: EncodeOptions, task: str | None = None) -> Iterator[Machine]:
     """The model on this machine or on the cluster."""
     precision = options.precision or "float32"
     if on is None:
         import gemel
 
-        yield Machine(gemel.load(model, precision=precision))
+        yield Machine(gemel.load(model, precision=precision, task=task))
         return
     from gemel.integrations.ray.encode import load_on_ray
 
     with on.opened(options.threads) as cluster:
-        yield Machine(load_on_ray(model, cluster, precision=precision), on, cluster)
+        yield Machine(load_on_ray(model, cluster, precision=precision, task=task), on, cluster)
 
 
 @contextmanager

@@ -281,15 +281,10 @@ class PreparedTexts:
 class TextPreparer:
     """Texts to `Windows` as a checkpoint and the options say: with a prompt, cut or split where they are too long."""
 
-    def __init__(self, checkpoint: Checkpoint) -> None:
+    def __init__(self, checkpoint: Checkpoint, tokenizer: TextTokenizer | None = None) -> None:
+        """`tokenizer`: the one of a model with the same files; None: it is opened."""
         self._checkpoint = checkpoint
-        opened = open_tokenizer(checkpoint)
-        self.tokenizer = TextTokenizer(
-            opened.tokenizer,
-            special=checkpoint.kind == "transformer",
-            drop="[UNK]" if checkpoint.skip_unknown else None,
-            cut=opened.truncation_side,
-        )
+        self.tokenizer = tokenizer or _open_tokenizer(checkpoint)
         self._warned = False
 
     def warn_of_no_prompt(self, options: EncodeOptions, texts: Sequence[str]) -> None:
@@ -313,7 +308,7 @@ class TextPreparer:
             f"one, which gives worse results in search. Use encode_query and encode_document, or give "
             f"prompt_name={next(iter(prompts))!r}; prompt='' means none, without this line",
             PromptWarning,
-            stacklevel=_outside(),
+            stacklevel=outside(),
         )
 
     def windows(
@@ -384,6 +379,16 @@ class TextPreparer:
             )
 
 
+def _open_tokenizer(checkpoint: Checkpoint) -> TextTokenizer:
+    opened = open_tokenizer(checkpoint)
+    return TextTokenizer(
+        opened.tokenizer,
+        special=checkpoint.kind == "transformer",
+        drop="[UNK]" if checkpoint.skip_unknown else None,
+        cut=opened.truncation_side,
+    )
+
+
 _PACKAGE = str(Path(__file__).parent.parent)
 
 
@@ -428,11 +433,11 @@ def warn_of_long(
             f"{count:,} of {len(tokens):,} {what} are longer than {limit:,} tokens "
             f"and lost {int(lost.sum()):,} tokens. {advice}",
             TruncationWarning,
-            stacklevel=_outside(),
+            stacklevel=outside(),
         )
 
 
-def _outside() -> int:
+def outside() -> int:
     """The stack level of the first caller outside this package: a warning points at the user's code."""
     frame, level = sys._getframe(1), 1
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):

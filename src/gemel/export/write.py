@@ -70,6 +70,8 @@ def export(
     _check_request(target, to, precision)
     _check_target(target, overwrite)
     opened = model if isinstance(model, Model) else load(model)
+    if opened.checkpoint.plain is not opened.checkpoint:  # one side of a search, which the task names
+        opened = Model(opened.checkpoint.plain, precision=opened.precision)
     if target.suffix == ".onnx":
         return _to_file(opened, target, options)
     with atomic_folder(target.absolute()) as working:
