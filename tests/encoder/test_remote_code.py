@@ -16,7 +16,7 @@ from gemel.checkpoint.folder import read_checkpoint
 from gemel.encoder.engines.reference import PlainNetwork
 from gemel.encoder.weights import read_network
 from gemel.errors import InputError, ModelError
-from remote_code import SPELLINGS, TASKS, add_adapters, respell
+from remote_code import SPELLINGS, TASKS, add_adapters, respell, tiny_jina
 from tiny import ARCHITECTURES, tiny_checkpoint
 from tiny_cross import their_logits, tiny_cross
 
@@ -173,22 +173,15 @@ def jina(tmp_path_factory):
     """The folder with adapters, and for each task one of transformers with its changes in the weights."""
     pytest.importorskip("transformers", reason="the tiny model is made by transformers")
     parent = tmp_path_factory.mktemp("jina")
-    source = tiny_checkpoint(parent / "native", "jina_embeddings_v3")
-    remote = respell(source, parent / "remote")
-    plain = load_file(remote / "model.safetensors")
-    stored, changes = add_adapters(plain)
+    remote = tiny_jina(parent)
+    source = parent / "native"
+    plain = load_file(parent / "plain" / "model.safetensors")
     folders = {"none": source}
-    for task in TASKS:
-        folders[task] = shutil.copytree(remote, parent / task)
-        folded = {name: weight + changes[task].get(name, np.float32(0)) for name, weight in plain.items()}
+    for task, changes in add_adapters(plain)[1].items():
+        folders[task] = shutil.copytree(parent / "plain", parent / task)
+        folded = {name: weight + changes.get(name, np.float32(0)) for name, weight in plain.items()}
         save_file(folded, folders[task] / "model.safetensors", metadata={"format": "pt"})
         (folders[task] / "config.json").write_bytes((source / "config.json").read_bytes())
-    save_file(stored, remote / "model.safetensors", metadata={"format": "pt"})
-    modules = json.loads((remote / "modules.json").read_text())
-    modules[0]["type"] = "custom_st.Transformer"
-    (remote / "modules.json").write_text(json.dumps(modules))
-    prompts = {"prompts": {"retrieval.query": "how do i ", "text-matching": ""}}
-    (remote / "config_sentence_transformers.json").write_text(json.dumps(prompts))
     return remote, folders
 
 
