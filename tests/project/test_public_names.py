@@ -15,6 +15,7 @@ import gemel
 PUBLIC = [
     "Answer",
     "Calibration",
+    "CanaryCheck",
     "Cluster",
     "Clusters",
     "ConfiguredModel",
@@ -62,6 +63,7 @@ PUBLIC = [
     "TrainOptions",
     "TrainResult",
     "TruncationWarning",
+    "VectorsChangedWarning",
     "VerifyResult",
     "WorkError",
     "WriteResult",

@@ -12,6 +12,7 @@ import base64
 import hashlib
 import json
 import os
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,12 +25,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import tokenizers
 
 from gemel.checkpoint.cache import cache_root, make_folder
 from gemel.checkpoint.folder import Checkpoint
 from gemel.encoder.engines.engine import Engine
-from gemel.encoder.tokenizer import outside
+from gemel.encoder.tokenizer import TOKENIZERS_VERSION, outside
 from gemel.errors import GemelError
 from gemel.files.atomic import write_atomic
 from gemel.options import Precision
@@ -379,13 +379,13 @@ def _status(store: CanaryStore, record: CanaryRecord, engine: str, precision: st
 
 def environment(engine: str, level: str | None, precision: str, files: str) -> dict[str, str]:
     """What may change the vectors of a model whose files stay the same."""
-    from gemel import __version__
-
-    versions = {"gemel": __version__, "tokenizers": tokenizers.__version__, "numpy": np.__version__}
+    package = sys.modules["gemel"]  # loaded, and above this layer
+    versions = {"gemel": str(package.__dict__["__version__"]), "tokenizers": TOKENIZERS_VERSION}
+    versions |= {"numpy": np.__version__}
     if engine in _PACKAGES:
         from importlib.metadata import version  # takes 10 ms
 
-        versions |= {package: version(package) for package in _PACKAGES[engine]}
+        versions |= {name: version(name) for name in _PACKAGES[engine]}
     kernel = {} if level is None else {"kernel": level}
     return versions | kernel | {"engine": engine, "precision": precision, "files": files}
 

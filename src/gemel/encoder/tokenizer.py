@@ -23,6 +23,8 @@ from gemel.options import EncodeOptions, OnLong
 
 TokenIds = NDArray[np.int32]
 
+TOKENIZERS_VERSION = tokenizers.__version__
+
 CutSide = Literal["left", "right"]
 
 PROBES = ("a", "the", "1", ".")  # texts that show which special tokens a tokenizer adds

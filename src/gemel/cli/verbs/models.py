@@ -307,7 +307,8 @@ def _canaries(record: Mapping[str, Any]) -> str:
         False: "an earlier version gives other vectors",
         None: "not compared with the versions here, see: gemel models check --canaries",
     }[record["holds"]]
-    changed = f", changed {record['changes']} times before" if record["changes"] else ""
+    times = "once" if record["changes"] == 1 else f"{record['changes']} times"
+    changed = f", changed {times} before" if record["changes"] else ""
     what = f"{record['engine']} {record['precision']}{side}"
     return f"{what}: recorded {record['recorded'][:10]} by {by}{changed}; {holds}"
 
