@@ -188,6 +188,8 @@ def test_where_nothing_can_be_written_nothing_fails(tmp_path, monkeypatch):
         b"null",
         b'{"format": 2}',
         b'{"format": 1, "content": "x", "texts": [], "sets": []}',
+        b'{"format": 1, "content": "x", "texts": ["\\ud800"], "sets": [{"recorded": "", "vectors": "AAAA"}]}',
+        b"[" * 100_000,
         b'{"format": 1, "content": "x", "texts": ["a", "b"], "sets": [{"recorded": "", "vectors": "AAAA"}]}',
         b'{"format": 1, "content": "x", "texts": ["a"], "sets": [{"recorded": 1, "vectors": "!", "environments": 3}]}',
     ],

@@ -60,6 +60,7 @@ QUERY = ("query",)
 """The choice that tells the query side of a model from that of documents."""
 
 _FORMAT = 1
+_MOST_BYTES = 10_000_000
 _MOST = 20  # environments of one set of vectors: machines that share a folder, copies of it
 _OFF = ("0", "no", "false", "off")
 _SETTINGS = (
@@ -190,7 +191,9 @@ class CanaryRecord:
         """An error of Python for what is not a record."""
         if content["format"] != _FORMAT:
             raise ValueError(content["format"])
-        texts = tuple(content["texts"])
+        texts = tuple(content["texts"][: len(CANARIES)])
+        for text in texts:
+            text.encode("utf-8")  # what is no text, or has half a character, is refused
         sets = tuple(
             _Vectors(
                 str(each["recorded"]),
@@ -199,7 +202,7 @@ class CanaryRecord:
             )
             for each in content["sets"]
         )
-        if not texts or not all(each.environments for each in sets) or not sets:
+        if not texts or not sets or not all(each.environments for each in sets):
             raise ValueError("empty")
         return cls(str(content["content"]), texts, sets)
 
@@ -329,8 +332,9 @@ class CanaryStore:
     def read(self) -> CanaryRecord | None:
         """None where there is none, or a damaged one, which the next `write` replaces."""
         for path in self.paths:
-            with suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
-                return CanaryRecord.from_json(json.loads(path.read_text(encoding="utf-8")))
+            with suppress(OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+                if path.stat().st_size <= _MOST_BYTES:  # it may have come with the folder, from anywhere
+                    return CanaryRecord.from_json(json.loads(path.read_text(encoding="utf-8")))
         return None
 
     def write(self, record: CanaryRecord) -> None:
@@ -402,7 +406,10 @@ def pack_vectors(vectors: Vectors) -> str:
 
 def unpack_vectors(text: str, rows: int) -> Vectors:
     """(rows, dim)"""
-    return np.frombuffer(base64.b64decode(text), "<f4").reshape(rows, -1)
+    vectors = np.frombuffer(base64.b64decode(text), "<f4").reshape(rows, -1)
+    if not np.isfinite(vectors).all():
+        raise ValueError("NaN or infinite")
+    return vectors
 
 
 def _unit(vectors: np.ndarray[Any, np.dtype[np.float64]]) -> np.ndarray[Any, np.dtype[np.float64]]:
