@@ -41,7 +41,7 @@ match platform.machine().lower():
     case "aarch64" | "arm64":
         LEVELS["neon-dotprod"] = ["-march=armv8.2-a+dotprod"]
         LEVELS["neon-i8mm"] = ["-march=armv8.6-a+i8mm+bf16"]
-ENCODER_ONLY = ("avxvnni", "avx512bf16", "amx", "neon-dotprod", "neon-i8mm")  # the scan multiplies nothing that they speed up
+ENCODER_ONLY = ("avxvnni", "avx512bf16", "amx", "neon-dotprod", "neon-i8mm")  # the scan would not be faster
 
 
 def extension(module: str, level: str) -> Extension:

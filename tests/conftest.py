@@ -5,6 +5,8 @@ import os
 import pytest
 
 os.environ["GEMEL_CONFIG"] = "none"  # the user who runs the tests may have settings
+# Tests count what engines compute and compare folders; tests/encoder/test_canary.py turns canaries on.
+os.environ["GEMEL_CANARIES"] = "0"
 
 # Failed asserts in the contract of the index show what differed, as in a test module.
 pytest.register_assert_rewrite("index_contract")

@@ -330,7 +330,7 @@ def test_a_wrong_text_in_a_stream_is_named(plain):
         ({"dim": 33}, "dim must be at most 32"),
         ({"dim": 0}, "dim must be a whole number of at least 1, got 0"),
         ({"output": "int4"}, "output must be one of float32, float16, int8, binary, got 'int4'"),
-        ({"precision": "bf16"}, "precision must be one of float32, int8"),
+        ({"precision": "bf16"}, "precision must be one of float32, bfloat16, int8"),
         ({"on_long": "drop"}, "on_long must be one of"),
         ({"memory": "lots"}, "memory must be bytes or a size like '256MB'"),
         ({"prompt_name": "quary"}, "unknown prompt 'quary'. The model tiny brings: document, query"),

@@ -323,3 +323,25 @@ def wheel(folder: Path) -> Job:
         unpack(path, model, out)
 
     return Job(seeds, read)
+
+
+@target("model-canary", "json", "gemel.encoder.canary")
+def canary(folder: Path) -> Job:
+    """The recorded vectors of a model, which may have come with its folder."""
+    import os
+    import warnings
+
+    import gemel
+    from tiny import tiny_bert
+
+    os.environ["GEMEL_CANARIES"] = "1"
+    gemel.load(tiny_bert(folder / "model")).encode(TEXTS[:1])
+    (path,) = (folder / "model" / ".gemel").iterdir()
+
+    def checked(model: Path) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", gemel.VectorsChangedWarning)
+            _encoded(model)
+
+    other = path.read_bytes().replace(b'"gemel": "', b'"gemel": "0.')
+    return _one_file(folder / "model", f".gemel/{path.name}", checked, (other,))

@@ -10,6 +10,7 @@ __version__ = "0.1.0"
 _NAMES = {  # module: its public names
     "checkpoint.fingerprint": "Fingerprint",
     "cross_model": "CrossModel Ranking load_cross",
+    "encoder.canary": "CanaryCheck VectorsChangedWarning",
     "encoder.engines.engine": "KernelWarning",
     "encoder.tokenizer": "PromptWarning TruncationWarning",
     "errors": "GemelError InputError MissingExtra ModelError WorkError",
@@ -52,6 +53,8 @@ if TYPE_CHECKING:
     from gemel.cross_model import CrossModel as CrossModel
     from gemel.cross_model import Ranking as Ranking
     from gemel.cross_model import load_cross as load_cross
+    from gemel.encoder.canary import CanaryCheck as CanaryCheck
+    from gemel.encoder.canary import VectorsChangedWarning as VectorsChangedWarning
     from gemel.encoder.engines.engine import KernelWarning as KernelWarning
     from gemel.encoder.tokenizer import PromptWarning as PromptWarning
     from gemel.encoder.tokenizer import TruncationWarning as TruncationWarning

@@ -38,6 +38,7 @@ from gemel.types import AnyVectors, EncodeReport, FixedAttributes, TokenEmbeddin
 
 if TYPE_CHECKING:
     from gemel.checkpoint.fingerprint import Fingerprint
+    from gemel.encoder.canary import Canary, CanaryCheck
     from gemel.encoder.passages import PreparedPassage
 
 BLOCK = 8192  # texts tokenized at once: enough of each length to fill batches
@@ -61,14 +62,13 @@ def load(
     prompt. `offline`: nothing is downloaded.
     """
     checkpoint = _read(model, revision=revision, offline=offline, task=task)
-    if pooling is not None:
-        if checkpoint.query_side is not None:
-            raise InputError(f"the pooling of {checkpoint.name}, a model of two sides, cannot be replaced")
-        modes = (pooling,) if isinstance(pooling, str) else tuple(pooling)
-        # A classification head was trained on the vectors of the checkpoint's own pooling.
-        head = checkpoint.relation if modes == checkpoint.pooling.modes else None
-        checkpoint = replace(checkpoint, pooling=replace(checkpoint.pooling, modes=modes), relation=head)
-    return Model(checkpoint, precision=precision, engine=engine, device=device)
+    own = checkpoint.pooling.modes
+    modes = own if pooling is None else (pooling,) if isinstance(pooling, str) else tuple(pooling)
+    if modes != own:
+        checkpoint = checkpoint.with_pooling(modes)
+    loaded = Model(checkpoint, precision=precision, engine=engine, device=device)
+    loaded._keep_canaries(modes if modes != own else ())
+    return loaded
 
 
 def _read(
@@ -96,9 +96,9 @@ class Model(FixedAttributes):
         precision: Precision = "float32",
         engine: EngineName = "auto",
         device: str = "cpu",
-        engines: EnginePool | None = None,
+        shared: Model | None = None,
     ) -> None:
-        """`engines`: those of another model with the same network and weights; None: its own."""
+        """`shared`: the other side of a model with two, whose tokenizer and network are used where they are equal."""
         if isinstance(checkpoint, str | Path):  # Model("name") is load("name")
             checkpoint = _read(checkpoint)
         for mode in checkpoint.pooling.modes:
@@ -106,25 +106,19 @@ class Model(FixedAttributes):
         self.checkpoint = checkpoint
         self.precision: Precision = EncodeOptions(precision=precision).precision or "float32"
         self._where = engine, device
-        self._engines = engines or EnginePool(checkpoint, engine=engine, device=device)
+        own = EnginePool(checkpoint, engine=engine, device=device)
+        same = shared is not None and checkpoint.same_network(shared.checkpoint)
+        self._engines: EnginePool = shared._engines if shared and same else own
+        self._canary: Canary | None = None
         self._lanes = Lanes()
-        self._preparer = TextPreparer(checkpoint)
-        self.width = self.engine.width
+        by_task = checkpoint.sides_are_tasks or (shared is not None and shared.checkpoint.sides_are_tasks)
+        self._preparer = TextPreparer(checkpoint, shared.tokenizer if shared and by_task else None)
         self._query: Model | None = None
         if query := checkpoint.query_side:
-            same = (query.kind, query.config, query.adapter) == (
-                checkpoint.kind,
-                checkpoint.config,
-                checkpoint.adapter,
-            )
-            shared = same and query.weights.files == checkpoint.weights.files
-            self._query = Model(
-                query,
-                precision=precision,
-                engine=engine,
-                device=device,
-                engines=self._engines if shared else None,
-            )
+            self._query = Model(query, precision=precision, engine=engine, device=device, shared=self)
+        # A network for one task is opened at the first text for it: many programs need one side only.
+        late = by_task and (shared is not None or checkpoint.task is None)
+        self.width = (late and checkpoint.width) or self.engine.width
 
     @property
     def name(self) -> str:
@@ -150,8 +144,8 @@ class Model(FixedAttributes):
 
     @property
     def engine(self) -> Engine:
-        """What runs the network in the model's own precision."""
-        return self._engines[self.precision]
+        """What runs the network in the model's own precision; of two sides, that of documents or of the chosen task."""
+        return self._plain._engines[self.precision]
 
     @property
     def engine_name(self) -> str:
@@ -179,14 +173,16 @@ class Model(FixedAttributes):
     @property
     def fingerprint(self) -> Fingerprint:
         """What a vector depends on with the default options; where there are two sides, that of a document."""
-        return self.fingerprint_for(EncodeOptions() if self._query is None else self.options_for("document"))
+        sides = self._query is not None and self.checkpoint.task is None
+        return self.fingerprint_for(self.options_for("document") if sides else EncodeOptions())
 
     def fingerprint_for(self, options: EncodeOptions) -> Fingerprint:
         """What a vector depends on with these options."""
         from gemel.checkpoint.fingerprint import Fingerprint
 
         if (side := self._side(options)) is not self:
-            return replace(side.fingerprint_for(options), weights=self.weights_hash)
+            own = side.fingerprint_for(options)
+            return own if self.checkpoint.sides_are_tasks else replace(own, weights=self.weights_hash)
         return Fingerprint(
             weights=self.weights_hash,
             pooling=self.checkpoint.pooling.modes,
@@ -349,8 +345,7 @@ class Model(FixedAttributes):
         checked = check_texts(texts)
         windows = self._preparer.windows(checked, settings)
         if settings.on_long == "warn":
-            tokens = np.array([window.tokens for window in windows], dtype=np.int64)
-            kept = np.array([window.kept for window in windows], dtype=np.int64)
+            tokens, kept = np.array([(each.tokens, each.kept) for each in windows]).reshape(-1, 2).T
             warn_of_long(tokens, kept, self._preparer.limit(settings))
         vectors: list[Vectors] = [np.zeros((0, self.width), np.float32)] * len(checked)
 
@@ -409,22 +404,16 @@ class Model(FixedAttributes):
         """
         self._classification_head()
         settings, default = EncodeOptions.of(options, keywords), EncodeOptions()
-        fixed = [
-            name
-            for name in ("dim", "output", "normalize")
-            if name in keywords or getattr(settings, name) != getattr(default, name)
-        ]
-        if fixed:
-            raise InputError(
-                f"relation takes no {fixed[0]}: its head was trained on the vectors of the default options"
-            )
-        pairs = check_texts(left), check_texts(right)
-        if len(pairs[0]) != len(pairs[1]):
-            raise InputError(
-                f"left has {len(pairs[0])} texts but right has {len(pairs[1])}; they are compared one to one"
-            )
-        vectors = self.encode([*pairs[0], *pairs[1]], settings)
-        return self.relation_of(vectors[: len(pairs[0])], vectors[len(pairs[0]) :])
+        for name in ("dim", "output", "normalize"):
+            if name in keywords or getattr(settings, name) != getattr(default, name):
+                raise InputError(
+                    f"relation takes no {name}: its head was trained on the vectors of the default options"
+                )
+        one, other = check_texts(left), check_texts(right)
+        if len(one) != len(other):
+            raise InputError(f"left has {len(one)} texts but right has {len(other)}; compared one to one")
+        vectors = self.encode([*one, *other], settings)
+        return self.relation_of(vectors[: len(one)], vectors[len(one) :])
 
     def relation_of(self, left: AnyVectors, right: AnyVectors) -> Vectors:
         """As `relation`, of vectors (n, dim) that `encode` gave with the default options."""
@@ -461,19 +450,50 @@ class Model(FixedAttributes):
         if self._query is None:
             return self
         side = self.checkpoint.side_of(options.prompt_name)
+        if side is None and self.checkpoint.task is not None:
+            return self._plain
         if side is None:
-            name = options.prompt_name
-            neither = "" if name is None else f", and the prompt {name!r} names neither"
-            sides = (self.checkpoint.prompt_name("query"), self.checkpoint.prompt_name("document"))
-            raise InputError(
-                f"the model {self.name} encodes queries and documents with different modules{neither}. Use "
-                f"encode_query or encode_document, or prompt_name={' or '.join(map(repr, sides))}"
-            )
+            raise self.checkpoint.no_side(options.prompt_name)
         return self._query if side == "query" else self
 
+    @property
+    def _plain(self) -> Model:
+        """The side of the task that was chosen; without one, that of documents."""
+        query = self.checkpoint.task is not None and self.checkpoint.default_side == "query"
+        return self._query if self._query is not None and query else self
+
     def _run(self, pieces: Sequence[TokenIds], options: EncodeOptions, keep: Keep) -> None:
-        engine = self._engines[options.precision or self.precision]
+        precision = options.precision or self.precision
+        engine = self._engines[precision]
         run(engine, pieces, keep, lanes=self._lanes, threads=options.threads, memory=options.memory)
+        if self._canary is not None:
+            self._canary.check(engine, precision, self._raw)
+
+    def check_canaries(self) -> list[CanaryCheck]:
+        """Encode a few fixed texts and compare them with the vectors recorded when the model was first used.
+
+        One result for each side of the model; none for a model that was made from a `Checkpoint`.
+        """
+        return [
+            side._canary.compare(side._engines[side.precision], side.precision, side._raw)
+            for side in (self, self._query)
+            if side is not None and side._canary is not None
+        ]
+
+    def _keep_canaries(self, choices: tuple[str, ...]) -> None:
+        """Compare vectors with those of earlier versions; `choices` of `load` are other vectors."""
+        from gemel.encoder.canary import QUERY, Canary
+
+        choices = (*choices, self._where[1])
+        self._canary = Canary(self.checkpoint, choices)
+        if self._query is not None:
+            self._query._canary = Canary(self._query.checkpoint, (*QUERY, *choices))
+
+    def _raw(self, texts: Sequence[str], precision: Precision) -> Vectors:
+        """The vectors of texts as they are: no prompt, no warning."""
+        options = EncodeOptions(prompt="", on_long="truncate", precision=precision)
+        windows = self._preparer.windows(texts, options)
+        return self._vectors(windows, options, Progress(len(texts), "texts", shown=False))
 
     def _classification_head(self) -> ClassificationHead:
         if self.checkpoint.relation is None:
@@ -491,7 +511,7 @@ class Model(FixedAttributes):
         kept = tuple((name, getattr(self.checkpoint, name)) for name in _KEPT)
         prompts = tuple(self.checkpoint.prompts.items())
         folder = str(self.checkpoint.folder.resolve())
-        task = self.checkpoint.config.get("default_task")
+        task = self.checkpoint.task
         return _reload, (folder, task, self.weights_hash, kept, prompts, self.precision, *self._where)
 
     def __repr__(self) -> str:

@@ -33,7 +33,16 @@ OPTIONS = [
 # otherwise add it to a table of cli/config.py.
 HARMLESS = {
     "accept-token-ids",
-    *("calibrate", "compact", "durable", "exact", "exact-only", "gradient-checkpointing", "group-by-length"),
+    *(
+        "calibrate",
+        "canaries",
+        "compact",
+        "durable",
+        "exact",
+        "exact-only",
+        "gradient-checkpointing",
+        "group-by-length",
+    ),
     *("hybrid", "ignore-case", "ignore-space", "json", "keep-texts", "no-fields", "normalize", "online"),
     *("progress", "skip-bad", "symmetric", "tokens", "train"),
     *("bias", "clip-head", "encode-repeats", "warmup-from-zero"),  # arithmetic of training only

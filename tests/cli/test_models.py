@@ -10,8 +10,10 @@ from click.testing import CliRunner
 from safetensors.numpy import load_file, save_file
 from tests.checkpoint.test_sources import make_wheel
 
+import gemel
 from gemel.checkpoint import wheels
 from gemel.cli.verbs import models
+from gemel.encoder.canary import pack_vectors
 from gemel.errors import GemelError, ModelError
 from tiny import tiny_bert, tiny_tokenizer, tiny_vocabulary
 
@@ -75,6 +77,7 @@ def test_show_prints_everything_as_json(tmp_path):
         "labels": [],
         "license": None,
         "non_commercial": False,
+        "canaries": [],
         "notes": [],
     }
 
@@ -129,6 +132,30 @@ def test_check_says_what_reads_a_model(tmp_path, terminal):
         None,
         [],
     )
+
+
+def test_show_and_check_say_whether_the_canaries_hold(tmp_path, terminal, monkeypatch):
+    monkeypatch.setenv("GEMEL_CANARIES", "1")
+    folder = tiny_bert(tmp_path / "mine")
+    gemel.load(folder).encode(["the"])
+    assert len(run("show", "mine").splitlines()) == 11
+    assert "canaries      native float32: recorded 20" in run("show", "mine")
+    assert run("show", "mine").rstrip().endswith("; holds")
+    code, text = checked("mine", "--canaries")
+    assert (code, "largest difference 0.0e+00, smallest cosine 1.000000" in text) == (0, True)
+    (path,) = (folder / ".gemel").iterdir()
+    content = json.loads(path.read_text())
+    (recorded,) = content["sets"]
+    recorded["vectors"] = pack_vectors(np.ones((4, 32), np.float32))
+    recorded["environments"][0]["gemel"] = "0.0.9"
+    path.write_text(json.dumps(content))
+    assert "not compared with the versions here" in run("show", "mine")
+    assert json.loads(run("show", "mine", "--json"))["canaries"][0]["by"]["gemel"] == "0.0.9"
+    code, text = checked("mine", "--canaries")
+    assert (code, "Then: gemel 0.0.9; now: gemel" in text) == (1, True)
+    assert "changed once before; holds" in run("show", "mine")
+    code, text = checked("mine", "--canaries", "--json")
+    assert (code, json.loads(text)["canaries"][0]["holds"]) == (0, True)
 
 
 def test_check_says_why_a_model_is_not_read(tmp_path, terminal):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import shutil
 
 import numpy as np
@@ -14,8 +15,8 @@ import gemel
 from gemel.checkpoint.folder import read_checkpoint
 from gemel.encoder.engines.reference import PlainNetwork
 from gemel.encoder.weights import read_network
-from gemel.errors import ModelError
-from remote_code import SPELLINGS, TASKS, add_adapters, respell
+from gemel.errors import InputError, ModelError
+from remote_code import SPELLINGS, TASKS, add_adapters, respell, tiny_jina
 from tiny import ARCHITECTURES, tiny_checkpoint
 from tiny_cross import their_logits, tiny_cross
 
@@ -172,22 +173,15 @@ def jina(tmp_path_factory):
     """The folder with adapters, and for each task one of transformers with its changes in the weights."""
     pytest.importorskip("transformers", reason="the tiny model is made by transformers")
     parent = tmp_path_factory.mktemp("jina")
-    source = tiny_checkpoint(parent / "native", "jina_embeddings_v3")
-    remote = respell(source, parent / "remote")
-    plain = load_file(remote / "model.safetensors")
-    stored, changes = add_adapters(plain)
+    remote = tiny_jina(parent)
+    source = parent / "native"
+    plain = load_file(parent / "plain" / "model.safetensors")
     folders = {"none": source}
-    for task in TASKS:
-        folders[task] = shutil.copytree(remote, parent / task)
-        folded = {name: weight + changes[task].get(name, np.float32(0)) for name, weight in plain.items()}
+    for task, changes in add_adapters(plain)[1].items():
+        folders[task] = shutil.copytree(parent / "plain", parent / task)
+        folded = {name: weight + changes.get(name, np.float32(0)) for name, weight in plain.items()}
         save_file(folded, folders[task] / "model.safetensors", metadata={"format": "pt"})
         (folders[task] / "config.json").write_bytes((source / "config.json").read_bytes())
-    save_file(stored, remote / "model.safetensors", metadata={"format": "pt"})
-    modules = json.loads((remote / "modules.json").read_text())
-    modules[0]["type"] = "custom_st.Transformer"
-    (remote / "modules.json").write_text(json.dumps(modules))
-    prompts = {"prompts": {"retrieval.query": "how do i ", "text-matching": ""}}
-    (remote / "config_sentence_transformers.json").write_text(json.dumps(prompts))
     return remote, folders
 
 
@@ -214,10 +208,6 @@ def test_the_prompt_of_the_task_is_used(jina):
     wanted = model.encode([f"how do i {text}" for text in TEXTS], prompt="")
     assert np.array_equal(model.encode(TEXTS), wanted)
     assert np.array_equal(model.encode_query(TEXTS), wanted)
-    with pytest.raises(
-        ModelError, match=r"for the task 'retrieval.query', and a document needs 'retrieval.passage'"
-    ):
-        model.encode_document(TEXTS)
     either = gemel.load(remote, task="text-matching")
     assert np.array_equal(either.encode_query(TEXTS), either.encode_document(TEXTS))
 
@@ -228,10 +218,96 @@ def test_a_task_is_part_of_the_fingerprint(jina):
     assert len(prints) == len(TASKS)
 
 
-def test_a_checkpoint_with_adapters_needs_a_task(jina, tmp_path):
+@pytest.mark.parametrize("precision", ["float32", "int8"])
+def test_one_model_encodes_queries_and_documents_each_for_their_task(jina, precision):
     remote, folders = jina
+    model = gemel.load(remote, precision=precision)
+    query, document = (gemel.load(folders[task], precision=precision) for task in TASKS[:2])
+    questions = [f"how do i {text}" for text in TEXTS]
+    np.testing.assert_array_equal(model.encode_query(TEXTS), query.encode(questions))
+    np.testing.assert_array_equal(model.encode_document(TEXTS), document.encode(TEXTS))
+    for task in TASKS[:2]:  # the task decides only about a text without a side
+        chosen = gemel.load(remote, task=task, precision=precision)
+        np.testing.assert_array_equal(chosen.encode_query(TEXTS), model.encode_query(TEXTS))
+        np.testing.assert_array_equal(chosen.encode_document(TEXTS), model.encode_document(TEXTS))
+        plain = {"retrieval.query": chosen.encode_query, "retrieval.passage": chosen.encode_document}[task]
+        np.testing.assert_array_equal(chosen.encode(TEXTS), plain(TEXTS))
+    found = gemel.search_texts(model, TEXTS, TEXTS, k=2)
+    expected = gemel.search(model.encode_query(TEXTS), model.encode_document(TEXTS), 2)
+    np.testing.assert_array_equal(found.hits.index, expected.index)
+
+
+def test_a_side_is_opened_at_the_first_text_for_it(jina):
+    model = gemel.load(jina[0])
+    query = model._query
+    assert query is not None
+    assert query.tokenizer is model.tokenizer
+    assert (model._engines._opened, query._engines._opened) == ({}, {})
+    model.encode_query(["the"])
+    assert (model._engines._opened, list(query._engines._opened)) == ({}, ["float32"])
+    chosen = gemel.load(
+        jina[0], task="retrieval.query"
+    )  # whose weights are read by load, as those of any model
+    assert chosen._engines._opened == {}
+    assert chosen.engine is chosen._query._engines["float32"]
+
+
+def test_both_sides_say_that_a_text_needs_one(jina):
+    model = gemel.load(jina[0])
+    with pytest.raises(
+        InputError, match=r"different adapters. Use encode_query .* or load it for another task"
+    ):
+        model.encode(TEXTS)
+    with pytest.raises(InputError, match="the prompt 'text-matching' names neither"):
+        model.encode(TEXTS, prompt_name="text-matching")
+    assert np.array_equal(model.encode(TEXTS, prompt_name="retrieval.query"), model.encode_query(TEXTS))
+    assert model.fingerprint.weights == gemel.load(jina[0], task="retrieval.passage").fingerprint.weights
+
+
+def test_a_side_without_an_adapter_is_refused(jina, tmp_path):
+    folder = shutil.copytree(jina[0], tmp_path / "half")
+    config = json.loads((folder / "config.json").read_text())
+    tasks = ["retrieval.query", "separation", "text-matching"]
+    (folder / "config.json").write_text(json.dumps({**config, "lora_adaptations": tasks}))
+    model = gemel.load(folder, task="retrieval.query")
+    assert len(model.encode_query(TEXTS)) == len(TEXTS)
+    with pytest.raises(
+        ModelError, match=r"a document needs 'retrieval.passage', for which it has no adapter"
+    ):
+        model.encode_document(TEXTS)
     with pytest.raises(ModelError, match=r"vectors depend on the task. Choose one: .*task='retrieval.query'"):
-        gemel.load(remote)
+        gemel.load(folder)
+
+
+def test_an_index_remembers_the_task(jina, tmp_path):
+    pytest.importorskip("lance")
+    for task in (None, "text-matching"):
+        model = gemel.load(jina[0], task=task)
+        with gemel.open_index(tmp_path / f"{task}", model=model) as index:
+            index.add(TEXTS, ids=[str(row) for row in range(len(TEXTS))])
+        expected = gemel.search(model.encode_query(TEXTS[:1]), model.encode_document(TEXTS), 2)
+        with gemel.open_index(tmp_path / f"{task}") as index:
+            assert [hit.id for hit in index.search(TEXTS[0], k=2)] == [str(row) for row in expected.index[0]]
+
+
+def test_another_pooling_is_that_of_both_sides(jina):
+    model = gemel.load(jina[0], pooling="cls")
+    assert np.array_equal(
+        model.encode_query(TEXTS), gemel.load(jina[0], task=TASKS[0], pooling="cls").encode(TEXTS)
+    )
+    assert np.abs(model.encode_query(TEXTS) - gemel.load(jina[0]).encode_query(TEXTS)).max() > 0.01
+
+
+def test_a_pickled_model_keeps_its_task(jina):
+    for task in (None, *TASKS):
+        model = gemel.load(jina[0], task=task)
+        again = pickle.loads(pickle.dumps(model))
+        assert np.array_equal(again.encode_query(TEXTS), model.encode_query(TEXTS))
+        assert again.fingerprint == model.fingerprint
+
+
+def test_a_task_must_have_an_adapter(jina, tmp_path):
+    remote, folders = jina
     with pytest.raises(ModelError, match=r"no adapter for the task 'poetry'. Known: 'retrieval.query', "):
         gemel.load(remote, task="poetry")
     with pytest.raises(ModelError, match=r"has no adapters for tasks, task='text-matching' was requested"):
@@ -244,10 +320,13 @@ def test_a_checkpoint_with_adapters_needs_a_task(jina, tmp_path):
 
 
 def test_a_saved_model_keeps_its_task(jina, tmp_path):
-    model = gemel.load(jina[0], task="retrieval.query")
-    saved = gemel.load(model.save(tmp_path / "saved"))
-    assert np.array_equal(saved.encode(TEXTS), model.encode(TEXTS))
-    assert saved.fingerprint == model.fingerprint
+    for task in ("retrieval.query", "text-matching", None):
+        model = gemel.load(jina[0], task=task)
+        saved = gemel.load(model.save(tmp_path / f"{task}"))
+        for side in ("encode_query", "encode_document"):
+            assert np.array_equal(getattr(saved, side)(TEXTS), getattr(model, side)(TEXTS))
+        assert saved.fingerprint == model.fingerprint
+        assert saved.checkpoint.task == task
 
 
 def test_a_missing_adapter_is_named(jina):

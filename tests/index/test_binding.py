@@ -9,8 +9,9 @@ from tests.index.test_index import LONG, TEXTS
 
 import gemel
 from gemel.checkpoint import fingerprint
+from gemel.encoder.canary import CANARIES
 from gemel.errors import InputError, ModelError
-from gemel.index.binding import CANARIES, Binding
+from gemel.index.binding import Binding
 from gemel.index.memory import MemoryStore
 from gemel.index.open import open_index
 from gemel.index.port import PassageRows

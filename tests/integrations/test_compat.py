@@ -1,13 +1,17 @@
 """The calls of sentence-transformers on gemel, as its documentation describes them."""
 
+import json
+import shutil
 import sys
 
 import numpy as np
 import pytest
+from tests.checkpoint.test_router import routed
 
 import gemel
 from gemel.compat import SentenceTransformer, util
 from gemel.errors import InputError, MissingExtra
+from remote_code import tiny_jina
 from tiny import tiny_bert
 
 TEXTS = ["a man is playing guitar", "a woman is playing the flute", "the stock market fell", "hello world"]
@@ -353,3 +357,73 @@ def test_communities_are_lists_of_positions_with_the_center_first():
     assert util.community_detection(vectors, threshold=0.9, min_community_size=2) == [[1, 2, 3], [0, 4]]
     assert util.community_detection(vectors, threshold=0.9, min_community_size=3) == [[1, 2, 3]]
     assert util.community_detection(vectors, threshold=0.9) == []
+
+
+# Models with modules or adapters of their own for queries and documents.
+
+
+@pytest.fixture(scope="module")
+def router(tmp_path_factory):
+    return routed(tmp_path_factory.mktemp("models") / "router", prompts={"query": "how do i "})
+
+
+def test_a_router_is_called_by_side_by_task_or_by_its_default_route(router):
+    theirs, ours = SentenceTransformer(str(router)), gemel.load(router)
+    query, document = ours.encode_query(TEXTS), ours.encode_document(TEXTS)
+    assert np.array_equal(theirs.encode_query(TEXTS), query)
+    assert np.array_equal(theirs.encode_document(TEXTS), document)
+    assert np.array_equal(theirs.encode(TEXTS), document)  # the default route
+    assert np.array_equal(theirs.encode(TEXTS, task="query", prompt_name="query"), query)
+    assert np.array_equal(theirs.encode(TEXTS[0], task="document"), document[0])
+    tokens = theirs.encode(TEXTS[:1], task="query", output_value="token_embeddings", convert_to_numpy=True)
+    assert tokens[0].shape[1] == 32
+    with pytest.raises(InputError, match="task must be 'query' or 'document' for router, got 'image'"):
+        theirs.encode(TEXTS, task="image")
+
+
+def test_a_router_without_a_default_route_needs_a_task(router, tmp_path):
+    folder = shutil.copytree(router, tmp_path / "strict")
+    path = folder / "router_config.json"
+    config = json.loads(path.read_text())
+    parameters = {"default_route": None, "allow_empty_key": False}
+    path.write_text(json.dumps({**config, "parameters": parameters}))
+    model = SentenceTransformer(str(folder))
+    with pytest.raises(
+        InputError, match=r"names no default. Use encode_query or encode_document, or encode\("
+    ):
+        model.encode(TEXTS)
+    assert np.array_equal(model.encode_query(TEXTS), gemel.load(folder).encode_query(TEXTS))
+    path.write_text(json.dumps({**config, "parameters": {"default_route": None}}))  # the first one: queries
+    first = SentenceTransformer(str(folder)).encode(TEXTS)
+    assert np.array_equal(first, gemel.load(folder).encode(TEXTS, prompt="", prompt_name="query"))
+
+
+def test_a_task_of_a_model_with_one_side_is_ignored(model, vectors):
+    assert np.array_equal(model.encode(TEXTS, task="query"), vectors)
+
+
+def test_a_router_gives_the_vectors_of_sentence_transformers(router):
+    package = pytest.importorskip("sentence_transformers", reason="sentence-transformers is not installed")
+    theirs, ours = package.SentenceTransformer(str(router)), SentenceTransformer(str(router))
+    for call in ("encode", "encode_query", "encode_document"):
+        np.testing.assert_allclose(getattr(ours, call)(TEXTS), getattr(theirs, call)(TEXTS), atol=1e-5)
+    for task in ("query", "document"):
+        np.testing.assert_allclose(ours.encode(TEXTS, task=task), theirs.encode(TEXTS, task=task), atol=1e-5)
+    with pytest.raises(ValueError, match="image"):
+        theirs.encode(TEXTS, task="image")
+
+
+def test_adapters_for_tasks_are_called_by_side(tmp_path):
+    pytest.importorskip("transformers", reason="the tiny model is made by transformers")
+    folder = tiny_jina(tmp_path)
+    model, ours = SentenceTransformer(str(folder)), gemel.load(folder)
+    assert np.array_equal(model.encode_query(TEXTS), ours.encode_query(TEXTS))
+    assert np.array_equal(model.encode_document(TEXTS), ours.encode_document(TEXTS))
+    asked = model.encode(TEXTS, task="retrieval.query", prompt_name="retrieval.query")
+    assert np.array_equal(asked, ours.encode_query(TEXTS))
+    with pytest.raises(
+        InputError, match=r"got 'text-matching'. A model with adapters is loaded .*gemel.load\("
+    ):
+        model.encode(TEXTS, task="text-matching")
+    chosen = gemel.load(folder, task="retrieval.query")
+    assert np.array_equal(SentenceTransformer(chosen).encode(TEXTS), chosen.encode(TEXTS))

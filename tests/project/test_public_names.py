@@ -15,6 +15,7 @@ import gemel
 PUBLIC = [
     "Answer",
     "Calibration",
+    "CanaryCheck",
     "Cluster",
     "Clusters",
     "ConfiguredModel",
@@ -63,6 +64,7 @@ PUBLIC = [
     "TrainOptions",
     "TrainResult",
     "TruncationWarning",
+    "VectorsChangedWarning",
     "VerifyResult",
     "WorkError",
     "WriteResult",

@@ -13,6 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 
+from tiny import tiny_checkpoint
+
 Weights = dict[str, NDArray[np.float32]]
 Settings = dict[str, Any]
 QKV = ("q_proj", "k_proj", "v_proj")
@@ -206,3 +208,20 @@ SPELLINGS: dict[str, Callable[[Settings], tuple[Settings, dict[str, str]]]] = {
     "nomic_bert": _nomic,
 }
 """For each model type of transformers: config.json, and patterns of names with their replacements."""
+
+
+def tiny_jina(parent: Path) -> Path:
+    """A folder `remote` in the layout of jina-embeddings-v3, with an adapter and perhaps a prompt per task.
+
+    Beside it are `plain`, without adapters, and `native`, as transformers writes it.
+    """
+    plain = respell(tiny_checkpoint(parent / "native", "jina_embeddings_v3"), parent / "plain")
+    remote = shutil.copytree(plain, parent / "remote")
+    stored, _ = add_adapters(load_file(plain / "model.safetensors"))
+    save_file(stored, remote / "model.safetensors", metadata={"format": "pt"})
+    modules = json.loads((remote / "modules.json").read_text())
+    modules[0]["type"] = "custom_st.Transformer"
+    (remote / "modules.json").write_text(json.dumps(modules))
+    prompts = {"prompts": {"retrieval.query": "how do i ", "text-matching": ""}}
+    (remote / "config_sentence_transformers.json").write_text(json.dumps(prompts))
+    return remote

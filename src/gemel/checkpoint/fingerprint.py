@@ -98,7 +98,10 @@ def _unusual(checkpoint: Checkpoint) -> dict[str, Any]:
         "tokenizer": dict(changed),
         "truncation_side": None if side == "right" else side,
         "truncate_dim": checkpoint.truncate_dim,
-        "query_side": checkpoint.query_side and weights_hash(checkpoint.query_side),
+        # Sides that are adapters of one network are two models, each with the hash of its task.
+        "query_side": None
+        if checkpoint.query_side is None or checkpoint.sides_are_tasks
+        else weights_hash(checkpoint.query_side),
         "adapter": checkpoint.adapter and dict(checkpoint.adapter.settings),
     }
     return {name: value for name, value in settings.items() if value}

@@ -33,12 +33,14 @@ from gemel.checkpoint.files import (
 )
 from gemel.checkpoint.head import ClassificationHead, Dense, PoolingConfig, read_classification_head
 from gemel.checkpoint.settings import Side, TransformerSettings, read_transformer_settings, refuse_unknown
-from gemel.errors import GemelError, ModelError
+from gemel.errors import GemelError, InputError, ModelError
 
 if TYPE_CHECKING:
     from gemel.checkpoint.modules import Steps
 
 __all__ = ["Checkpoint", "Dense", "PoolingConfig", "is_model_folder", "read_checkpoint"]
+
+SearchSide = Literal["query", "document"]
 
 _SETTINGS_KEYS = frozenset(
     {"model_type", "prompts", "default_prompt_name", "similarity_fn_name", "truncate_dim"}
@@ -48,11 +50,14 @@ _SETTINGS_KEYS = frozenset(
 _SETTINGS_HARMLESS = frozenset({"__version__", "requirements", "activation_fn", "dtype", "torch_dtype"})
 """config_sentence_transformers.json: versions, and `activation_fn`, which `checkpoint/cross.py` reads."""
 
-_SIDES = {"query": ("query",), "document": ("document", "passage", "corpus")}
+_SIDES: Mapping[SearchSide, tuple[str, ...]] = {
+    "query": ("query",),
+    "document": ("document", "passage", "corpus"),
+}
 """What checkpoints call the prompts of queries and documents."""
 
-_SIDE_TASKS = {"query": "retrieval.query", "document": "retrieval.passage"}
-"""What they call the adapters for them, of which a loaded model has one."""
+_SIDE_TASKS: Mapping[SearchSide, str] = {"query": "retrieval.query", "document": "retrieval.passage"}
+"""What they call the adapters for them, and the prompts that were trained with these."""
 
 _STATIC_TABLES = ("embedding.weight", "embeddings")
 
@@ -100,23 +105,73 @@ class Checkpoint:
     adapter: Adapter | None = None
     """The adapter that `weights` adds to those of the base model."""
     query_side: Checkpoint | None = None
-    """What encodes queries, where they have modules of their own (a Router); this checkpoint is that of documents."""
+    """What encodes queries, where they have modules (a Router) or an adapter of their own; this one: documents."""
+    default_side: SearchSide | None = None
+    """Of a checkpoint with two sides, the one of a text without a side: as a Router or the chosen task says."""
 
-    def prompt_name(self, side: Literal["query", "document"]) -> str | None:
-        """The name of the checkpoint's prompt for queries or documents; None: it has none."""
+    @property
+    def sides_are_tasks(self) -> bool:
+        """The two sides are adapters of one network (jina-embeddings-v3), not modules of their own."""
+        return self.query_side is not None and bool(self.config.get("lora_adaptations"))
+
+    @property
+    def task(self) -> str | None:
+        """The task that `load` was given or config.json names; None: none, or both sides of a search."""
+        if self.sides_are_tasks:
+            return None if self.default_side is None else _SIDE_TASKS[self.default_side]
         task = self.config.get("default_task")
-        if task in _SIDE_TASKS.values() and task != _SIDE_TASKS[side]:
-            raise ModelError(
-                f"{self.name} was loaded for the task {task!r}, and a {side} needs {_SIDE_TASKS[side]!r}. Load it a "
-                "second time for that task, or once for a task without sides"
-            )
-        return next((name for name in _SIDES[side] if name in self.prompts), None)
+        return task if isinstance(task, str) else None
 
-    def side_of(self, prompt_name: str | None) -> Literal["query", "document"] | None:
-        """The side of a search that a prompt is for; None: neither."""
-        if prompt_name in _SIDES["query"]:
-            return "query"
-        return "document" if prompt_name in _SIDES["document"] else None
+    @property
+    def plain(self) -> Checkpoint:
+        """The side that the chosen task names; without one, the checkpoint itself."""
+        if self.query_side is None or self.task is None:
+            return self
+        own = self.query_side if self.default_side == "query" else self
+        return replace(own, query_side=None, default_side=None)
+
+    def with_pooling(self, modes: tuple[str, ...]) -> Checkpoint:
+        """With other poolings than its own, of both sides where it has two."""
+        query, pooling = self.query_side, replace(self.pooling, modes=modes)
+        if query is not None and not self.sides_are_tasks:
+            raise InputError(f"the pooling of {self.name}, a model of two sides, cannot be replaced")
+        # A classification head was trained on the vectors of the checkpoint's own pooling.
+        return replace(
+            self, pooling=pooling, relation=None, query_side=query and replace(query, pooling=pooling)
+        )
+
+    def same_network(self, other: Checkpoint) -> bool:
+        """Both run the same network with the same weights; what comes after it may differ."""
+        mine, theirs = ((each.kind, each.config, each.adapter, each.weights.files) for each in (self, other))
+        return mine == theirs
+
+    def prompt_name(self, side: SearchSide) -> str | None:
+        """The name of the checkpoint's prompt for queries or documents; None: it has none."""
+        task, tasks = self.config.get("default_task"), self.config.get("lora_adaptations")
+        if task in _SIDE_TASKS.values() and isinstance(tasks, list) and _SIDE_TASKS[side] not in tasks:
+            raise ModelError(
+                f"{self.name} was loaded for the task {task!r}, and a {side} needs {_SIDE_TASKS[side]!r}, for which it "
+                "has no adapter. Load it for a task without sides"
+            )
+        return next((name for name in self._side_names(side) if name in self.prompts), None)
+
+    def side_of(self, name: str | None) -> SearchSide | None:
+        """The side of a search that the name of a prompt or of a task stands for; None: neither."""
+        return next((side for side in _SIDES if name in self._side_names(side)), None)
+
+    def no_side(self, name: str | None) -> InputError:
+        """The error for a text without a side, or with a prompt of this name, of which there are two."""
+        neither = "" if name is None else f", and the prompt {name!r} names neither"
+        sides = (self.prompt_name("query"), self.prompt_name("document"))
+        what = "adapters" if self.sides_are_tasks else "modules"
+        return InputError(
+            f"the model {self.name} encodes queries and documents with different {what}{neither}. Use encode_query or "
+            f"encode_document, or prompt_name={' or '.join(map(repr, sides))}"
+            f"{', or load it for another task: load(..., task=...)' * self.sides_are_tasks}"
+        )
+
+    def _side_names(self, side: SearchSide) -> tuple[str, ...]:
+        return (*_SIDES[side], *[_SIDE_TASKS[side]] * self.sides_are_tasks)
 
     @property
     def width(self) -> int | None:
@@ -214,7 +269,7 @@ def read_checkpoint(
     if not (folder / "modules.json").is_file():
         notes: list[str] = []
         plain = Steps("transformer", folder, None, (), (), False) if cross else _plain(folder, notes)
-        return _read(folder, plain, name, request, notes)
+        return _with_task_sides(_read(folder, plain, name, request, notes))
     sides = read_side_steps(folder)
     if sides.document.logit_score is not None and not cross:
         raise ModelError(
@@ -223,24 +278,48 @@ def read_checkpoint(
         )
     document = _read(folder, sides.document, name, request)
     if sides.query is None:
-        return document
-    return _with_query_side(document, _read(folder, sides.query, name, request))
+        return _with_task_sides(document)
+    query = _read(folder, sides.query, name, request)
+    note = "queries and documents have modules of their own: use encode_query and encode_document"
+    return _with_query_side(document, query, sides.default, note)
 
 
-def _with_query_side(document: Checkpoint, query: Checkpoint) -> Checkpoint:
+def _with_task_sides(checkpoint: Checkpoint) -> Checkpoint:
+    """With both sides of a search, where it has an adapter for each and was not requested for another task."""
+    tasks, task = checkpoint.config.get("lora_adaptations"), checkpoint.config.get("default_task")
+    sides = {name: side for side, name in _SIDE_TASKS.items()}
+    if not isinstance(tasks, list) or not all(name in tasks for name in sides) or task not in (None, *sides):
+        return checkpoint
+    if not any(name.endswith(".lora_A") for name in checkpoint.weights):
+        return checkpoint  # saved without the adapters that config.json lists
+    document, query = (
+        replace(checkpoint, config={**checkpoint.config, "default_task": _SIDE_TASKS[side]})
+        for side in ("document", "query")
+    )
+    note = "queries and documents have adapters of their own: use encode_query and encode_document, or load for a task"
+    both = _with_query_side(document, query, sides.get(task or ""), note)
+    default = None if both.side_of(both.default_prompt_name) else both.default_prompt_name
+    query = replace(query, prompts=both.prompts, default_prompt_name=default or both.prompt_name("query"))
+    own = default or both.prompt_name("document")
+    return replace(both, default_prompt_name=own, query_side=query)
+
+
+def _with_query_side(
+    document: Checkpoint, query: Checkpoint, default: SearchSide | None, note: str
+) -> Checkpoint:
     """The two sides as one checkpoint; a prompt names the side, so that each has one, if only an empty one."""
     if document.dim != query.dim:
         raise ModelError(
             f"{document.folder}: vectors of queries have {query.dim} numbers and those of documents {document.dim}: "
             "they cannot be compared"
         )
+    both = replace(document, query_side=query, default_side=default)
     prompts = dict(document.prompts)
-    prompts |= {side: "" for side in _SIDES if not any(name in prompts for name in _SIDES[side])}
+    prompts |= {side: "" for side in _SIDES if both.prompt_name(side) is None}
     query = replace(query, prompts=prompts, relation=None)
     parts = tuple(dict.fromkeys((*document.parts, *query.parts)))
-    note = "queries and documents have modules of their own: use encode_query and encode_document"
-    changes: dict[str, Any] = {"prompts": prompts, "relation": None, "parts": parts}
-    return replace(document, **changes, query_side=query, notes=(*document.notes, note))
+    changes: dict[str, Any] = {"prompts": prompts, "relation": None, "parts": parts, "query_side": query}
+    return replace(both, **changes, notes=(*document.notes, note))
 
 
 class _Request(NamedTuple):

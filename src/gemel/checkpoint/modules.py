@@ -45,7 +45,7 @@ _UNSUPPORTED = {
 _ROUTERS = {"Router", "Asym"}
 
 _ROUTER_KEYS = frozenset({"default_route", "allow_empty_key"})
-"""`parameters` of a Router: which side a text without one takes, and gemel takes none."""
+"""`parameters` of a Router: which side a text without one takes; gemel takes none, `gemel.compat` follows it."""
 
 _ROUTES = {"query": ("query",), "document": ("document", "passage", "corpus", "doc")}
 """What the routes of queries and documents are called."""
@@ -74,6 +74,8 @@ class SideSteps:
 
     document: Steps
     query: Steps | None = None
+    default: Literal["query", "document"] | None = None
+    """That of a text without a side in sentence-transformers."""
 
 
 def read_side_steps(folder: Path) -> SideSteps:
@@ -97,7 +99,19 @@ def read_side_steps(folder: Path) -> SideSteps:
         route = [(_kind(folder, types.get(name)), inside(router, name)) for name in names]
         return _steps(folder, [*modules[:at], *route, *modules[at + 1 :]])
 
-    return SideSteps(steps("document"), steps("query"))
+    return SideSteps(steps("document"), steps("query"), _default_side(structure, settings))
+
+
+def _default_side(
+    structure: Mapping[str, Any], settings: Mapping[str, Any]
+) -> Literal["query", "document"] | None:
+    """The side of `default_route`, or of the first route unless `allow_empty_key` is false."""
+    route = settings.get("default_route")
+    if route is None and settings.get("allow_empty_key", True):
+        route = next(iter(structure))
+    if route in _ROUTES["query"]:
+        return "query"
+    return "document" if route in _ROUTES["document"] else None
 
 
 def _pools_itself(steps: Steps) -> bool:

@@ -68,7 +68,7 @@ def write_checkpoint(
         raise ModelError(
             f"{checkpoint.name} is a GGUF file, which is not written as another format. Copy the file"
         )
-    if checkpoint.query_side is not None:
+    if checkpoint.query_side is not None and not checkpoint.sides_are_tasks:
         raise ModelError(
             f"{checkpoint.name} has modules of their own for queries and for documents, which cannot be saved as one "
             "model. Copy its folder instead"
@@ -155,12 +155,11 @@ def _copy_network(checkpoint: Checkpoint, folder: Path) -> None:
         settings = checkpoint.tokenizer_file.with_name("tokenizer_config.json")
         if checkpoint.adapter is not None and settings.is_file():
             shutil.copyfile(settings, folder / settings.name)
-    task = checkpoint.config.get("default_task")  # which the caller of `load` may have chosen
     if has_task_folders(checkpoint.config):
         write_json(folder / "config.json", config_without_tasks(checkpoint.config))
-    elif task is not None:
-        config = read_object_if_there(folder / "config.json")
-        write_json(folder / "config.json", {**config, "default_task": task})
+    elif checkpoint.config.get("default_task") is not None:  # which the caller of `load` may have chosen
+        config = {**read_object_if_there(folder / "config.json"), "default_task": checkpoint.task}
+        write_json(folder / "config.json", config)
 
 
 def _replace_weights(checkpoint: Checkpoint, folder: Path, weights: Mapping[str, NDArray[Any]]) -> None:
@@ -220,9 +219,11 @@ def _write_settings(checkpoint: Checkpoint, folder: Path) -> None:
         ours = {"max_seq_length": checkpoint.max_length, "do_lower_case": checkpoint.lowercase}
         write_json(folder / "sentence_bert_config.json", {**theirs, **ours})
     theirs = read_object_if_there(checkpoint.folder / "config_sentence_transformers.json")
+    # With both sides of a search there is no prompt for a text without a side.
+    own = None if checkpoint.sides_are_tasks and checkpoint.task is None else checkpoint.plain
     settings = {
         "prompts": dict(checkpoint.prompts),
-        "default_prompt_name": checkpoint.default_prompt_name,
+        "default_prompt_name": None if own is None else own.default_prompt_name,
         "similarity_fn_name": checkpoint.similarity,
     }
     write_json(folder / "config_sentence_transformers.json", {**theirs, **settings})

@@ -43,10 +43,11 @@ NOT_SHARED = frozenset(
     }
 )
 
-# Variables that are not about one option. The library reads the first three as well.
+# Variables that are not about one option. The library reads the first four as well.
 GENERAL = {
     "GEMEL_CACHE": "the folder of models and of what was measured",
     "GEMEL_OFFLINE": "1: no network",
+    "GEMEL_CANARIES": "0: vectors are not compared with those of earlier versions",
     "GEMEL_SCAN": "the kernel that compares vectors",
     "GEMEL_API_KEYS": "keys of the server",
     "GEMEL_CONFIG": "a file of settings, or none",
@@ -57,7 +58,16 @@ _TEXTS = frozenset(
     {
         *("model", "rerank", "student", "prompt", "prompt-name", "name", "device", "pooling", "metric"),
         *("memory", "cluster-memory", "pairs-memory", "vector-cache", "memory-limit", "max-body"),
-        *("text-column", "id-column", "query-column", "other-text-column", "column", "field", "task"),
+        *(
+            "text-column",
+            "id-column",
+            "query-column",
+            "other-text-column",
+            "column",
+            "field",
+            "task",
+            "model-task",
+        ),
         *("encoding", "show"),
         *("eval-task", "eval-data", "objective", "keep"),
     }

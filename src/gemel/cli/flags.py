@@ -49,7 +49,11 @@ PROGRESS = "Show texts per second and the time left on standard error."
 
 WHEN_SHOWN = "Default: yes; a line every 30 seconds unless that is a terminal."
 
-PRECISION = "Numbers used in the computation: float32, or int8 (faster, nearly as good)."
+PRECISION = (
+    "Numbers used in the computation: float32, bfloat16 (float32 where the processor cannot), "
+    "or int8 (fastest, nearly as good)."
+)
+PRECISIONS = ["float32", "bfloat16", "int8"]
 
 
 def json_option(
@@ -186,7 +190,7 @@ def shows_progress(progress: bool | None) -> bool:
 
 precision_option = click.option(
     "--precision",
-    type=click.Choice(["float32", "int8"]),
+    type=click.Choice(PRECISIONS),
     default="float32",
     show_default=True,
     help=PRECISION,
@@ -207,6 +211,28 @@ model_option = click.option(
     metavar="NAME",
     help="A model's name, or its folder.",
 )
+
+
+_TASK = "Of a model with adapters for several tasks, such as jina-embeddings-v3: the one to use."
+
+
+def task_option(name: str = "--task") -> Decorator:
+    """`--task`: that of `gemel.load`; a verb with tasks of another kind gives it another name."""
+    return click.option(name, metavar="NAME", help=f"{_TASK} Default: those for both sides of a search.")
+
+
+def model_for_task(function: Function) -> Function:
+    """`--task`; with it, the command gets the loaded model as `model` instead of its name."""
+
+    @wraps(function)
+    def call(*arguments: Any, model: str | None, task: str | None, **values: Any) -> Any:  # noqa: ANN401
+        if model is None or task is None:
+            return function(*arguments, model=model, **values)
+        import gemel
+
+        return function(*arguments, model=gemel.load(model, task=task), **values)
+
+    return task_option()(call)
 
 
 def options_of(cls: type[Any]) -> Decorator:
@@ -424,18 +450,18 @@ class Machine:
 
 
 @contextmanager
-def machine(on: On | None, model: str, options: EncodeOptions) -> Iterator[Machine]:
+def machine(on: On | None, model: str, options: EncodeOptions, task: str | None = None) -> Iterator[Machine]:
     """The model on this machine or on the cluster."""
     precision = options.precision or "float32"
     if on is None:
         import gemel
 
-        yield Machine(gemel.load(model, precision=precision))
+        yield Machine(gemel.load(model, precision=precision, task=task))
         return
     from gemel.integrations.ray.encode import load_on_ray
 
     with on.opened(options.threads) as cluster:
-        yield Machine(load_on_ray(model, cluster, precision=precision), on, cluster)
+        yield Machine(load_on_ray(model, cluster, precision=precision, task=task), on, cluster)
 
 
 @contextmanager

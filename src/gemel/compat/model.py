@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, Self, cast
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,7 +66,10 @@ class SentenceTransformer:
             )
         checkpoint = self.model.checkpoint
         self.prompts: dict[str, str] = {"query": "", "document": "", **checkpoint.prompts, **(prompts or {})}
-        self.default_prompt_name = default_prompt_name or checkpoint.default_prompt_name
+        both = checkpoint.sides_are_tasks and checkpoint.task is None
+        self.default_prompt_name = default_prompt_name or (
+            None if both else checkpoint.plain.default_prompt_name
+        )
         self._prompt_text(None, self.default_prompt_name)
         self.similarity_fn_name = similarity_fn_name or checkpoint.similarity or "cosine"
         self.truncate_dim = truncate_dim
@@ -87,11 +90,14 @@ class SentenceTransformer:
         normalize_embeddings: bool = False,
         truncate_dim: int | None = None,
         *,
+        task: str | None = None,
         sentences: str | Sequence[str] | None = None,
         **others: Any,
     ) -> Any:  # noqa: ANN401 - an array, a tensor or a list, as the arguments say
         """(n, dim), or (dim,) for one string. `sentences` is the older name of `inputs`.
 
+        `task`: "query" or "document", for a model with modules (a Router) or adapters of their own for each. None: the
+        default route of the Router. Other models ignore it, as in sentence-transformers.
         `batch_size` is ignored: gemel makes batches by length and memory, and results do not depend on them.
         """
         refuse(others, MEMBERS)
@@ -103,7 +109,7 @@ class SentenceTransformer:
             raise InputError("encode takes a text or a list of texts, got none")
         single = isinstance(given, str)
         texts = [given] if isinstance(given, str) else given
-        options = self._options(self._prompt_text(prompt, prompt_name), bool(show_progress_bar))
+        options = self._options(self._prompt_text(prompt, prompt_name), task, bool(show_progress_bar))
         tensors = convert_to_tensor or not convert_to_numpy
         if output_value != "sentence_embedding":
             return self._tokens(texts, options, output_value, single=single, tensors=tensors)
@@ -122,9 +128,9 @@ class SentenceTransformer:
         *arguments: Any,
         **named: Any,
     ) -> Any:  # noqa: ANN401 - as encode
-        """`encode` with the prompt "query", where none is given; the default prompt is not used."""
-        own = self.prompts.get("query", "") if prompt_name is None and prompt is None else prompt
-        return self.encode(inputs, prompt_name, own, *arguments, **named)
+        """`encode` with the task and the prompt "query", where none is given; the default prompt is not used."""
+        own = self._side_prompt("query") if prompt_name is None and prompt is None else prompt
+        return self.encode(inputs, prompt_name, own, *arguments, **{"task": "query", **named})
 
     def encode_document(
         self,
@@ -134,9 +140,9 @@ class SentenceTransformer:
         *arguments: Any,
         **named: Any,
     ) -> Any:  # noqa: ANN401 - as encode
-        """`encode` with the prompt "document", where none is given; the default prompt is not used."""
-        own = self.prompts.get("document", "") if prompt_name is None and prompt is None else prompt
-        return self.encode(inputs, prompt_name, own, *arguments, **named)
+        """`encode` with the task and the prompt "document", where none is given; the default prompt is not used."""
+        own = self._side_prompt("document") if prompt_name is None and prompt is None else prompt
+        return self.encode(inputs, prompt_name, own, *arguments, **{"task": "document", **named})
 
     def similarity(self, embeddings1: Any, embeddings2: Any) -> Any:  # noqa: ANN401 - arrays or tensors
         """(n, m) scores by `similarity_fn_name`. Arrays give an array, tensors a tensor."""
@@ -266,9 +272,39 @@ class SentenceTransformer:
             raise InputError(f"unknown prompt {name!r}. The prompts of {self.model.name}: {names}")
         return self.prompts[name]
 
-    def _options(self, prompt: str, progress: bool) -> EncodeOptions:
+    def _side_prompt(self, side: Literal["query", "document"]) -> str:
+        """The prompt of that name; of adapters for tasks, the one that was trained with the side's."""
+        checkpoint = self.model.checkpoint
+        name = checkpoint.prompt_name(side) if checkpoint.sides_are_tasks else side
+        return self.prompts.get(name or side, "")
+
+    def _options(self, prompt: str, task: str | None, progress: bool) -> EncodeOptions:
         length = None if self.max_seq_length == self.model.max_length else self.max_seq_length
-        return EncodeOptions(prompt=prompt, max_length=length, on_long="truncate", progress=progress)
+        return EncodeOptions(
+            prompt=prompt,
+            prompt_name=self._side(task),
+            max_length=length,
+            on_long="truncate",
+            progress=progress,
+        )
+
+    def _side(self, task: str | None) -> str | None:
+        """The name that chooses the side of a model with two; None: it has one."""
+        checkpoint = self.model.checkpoint
+        if checkpoint.query_side is None:
+            return None
+        side = checkpoint.default_side if task is None else checkpoint.side_of(task)
+        if side is None and task is None:
+            raise InputError(
+                f"{self.model.name} encodes queries and documents differently, and names no default. Use encode_query "
+                "or encode_document, or encode(..., task='query') or 'document'"
+            )
+        if side is None:
+            raise InputError(
+                f"task must be 'query' or 'document' for {self.model.name}, got {task!r}. A model with adapters is "
+                "loaded for another task with SentenceTransformer(gemel.load(name, task=...))"
+            )
+        return checkpoint.prompt_name(side)
 
     def _cut(self, vectors: NDArray[Any], truncate_dim: int | None) -> NDArray[np.float32]:
         """The first numbers, not normalized, which `normalize_embeddings` does."""

@@ -56,7 +56,8 @@ def check_model(folder: Path) -> ModelCheck:
         engine, int8, notes = _engine(checkpoint)
         if checkpoint.query_side is not None:
             TextPreparer(checkpoint.query_side)
-            notes = (*notes, f"queries are encoded by the engine {_engine(checkpoint.query_side)[0]}")
+            if not checkpoint.sides_are_tasks:
+                notes = (*notes, f"queries are encoded by the engine {_engine(checkpoint.query_side)[0]}")
         if pair is not None and engine != "torch":
             read_head(checkpoint.config, checkpoint.weights, len(pair.labels))
     except GemelError as error:

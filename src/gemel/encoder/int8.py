@@ -62,8 +62,12 @@ def quantize_linear(
 class Int8Store:
     """Quantized layers by name, cached in `FOLDER/.gemel/`."""
 
-    def __init__(self, folder: Path | None = None, sources: Sequence[Path] = ()) -> None:
-        """`sources`: the weight files that the integers are made from. Without a folder nothing is cached."""
+    def __init__(self, folder: Path | None = None, sources: Sequence[Path] = (), task: str = "") -> None:
+        """`sources`: the weight files that the integers are made from; `task`: the adapter in them that is added.
+
+        Without a folder nothing is cached.
+        """
+        self._task = task
         self._folder = folder / ".gemel" if folder else None
         self._sources = sources
         self._known: Tensors | None = None
@@ -115,7 +119,8 @@ class Int8Store:
         if self._folder is None:
             return None
         quick = quick_digest(self._sources)
-        digest = hashlib.sha256(f"{_VERSION} {quick}".encode()).hexdigest()
+        task = f" {self._task}" if self._task else ""
+        digest = hashlib.sha256(f"{_VERSION} {quick}{task}".encode()).hexdigest()
         return self._folder / f"int8-{digest[:16]}.safetensors"
 
 

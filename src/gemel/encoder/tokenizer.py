@@ -23,6 +23,8 @@ from gemel.options import EncodeOptions, OnLong
 
 TokenIds = NDArray[np.int32]
 
+TOKENIZERS_VERSION = tokenizers.__version__
+
 CutSide = Literal["left", "right"]
 
 PROBES = ("a", "the", "1", ".")  # texts that show which special tokens a tokenizer adds
@@ -281,15 +283,10 @@ class PreparedTexts:
 class TextPreparer:
     """Texts to `Windows` as a checkpoint and the options say: with a prompt, cut or split where they are too long."""
 
-    def __init__(self, checkpoint: Checkpoint) -> None:
+    def __init__(self, checkpoint: Checkpoint, tokenizer: TextTokenizer | None = None) -> None:
+        """`tokenizer`: the one of a model with the same files; None: it is opened."""
         self._checkpoint = checkpoint
-        opened = open_tokenizer(checkpoint)
-        self.tokenizer = TextTokenizer(
-            opened.tokenizer,
-            special=checkpoint.kind == "transformer",
-            drop="[UNK]" if checkpoint.skip_unknown else None,
-            cut=opened.truncation_side,
-        )
+        self.tokenizer = tokenizer or _open_tokenizer(checkpoint)
         self._warned = False
 
     def warn_of_no_prompt(self, options: EncodeOptions, texts: Sequence[str]) -> None:
@@ -382,6 +379,16 @@ class TextPreparer:
                 f"the prompt has {taken} tokens, the model reads {room} beside its special tokens: nothing of a text "
                 "would count. Use a shorter prompt, a larger max_length, or on_long='chunk'"
             )
+
+
+def _open_tokenizer(checkpoint: Checkpoint) -> TextTokenizer:
+    opened = open_tokenizer(checkpoint)
+    return TextTokenizer(
+        opened.tokenizer,
+        special=checkpoint.kind == "transformer",
+        drop="[UNK]" if checkpoint.skip_unknown else None,
+        cut=opened.truncation_side,
+    )
 
 
 _PACKAGE = str(Path(__file__).parent.parent)

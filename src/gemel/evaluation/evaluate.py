@@ -64,9 +64,16 @@ def score_model(tasks: Sequence[Task], encoder: Encoder, *, name: str | None = N
 
 
 def open_encoder(
-    model: Encoder | str | Path, *, options: EncodeOptions | None = None, pooling: str | None = None
+    model: Encoder | str | Path,
+    *,
+    options: EncodeOptions | None = None,
+    pooling: str | None = None,
+    task: str | None = None,
 ) -> Encoder:
-    """A model by name or folder, a baseline such as "glove:vectors.txt", or the encoder itself."""
+    """A model by name or folder, a baseline such as "glove:vectors.txt", or the encoder itself.
+
+    `task`: that a model is loaded for, where it has adapters for several.
+    """
     changes = _changes(options or EncodeOptions())
     if not isinstance(model, str | Path):
         if changes or pooling:
@@ -84,7 +91,7 @@ def open_encoder(
         if pooling or set(changes) - set(_WITHOUT_EFFECT):
             raise InputError(f"{model} is a cross-encoder, which takes no encoding options")
         return cast("Encoder", load_cross(folder))  # tasks that need vectors raise an error
-    loaded = load(model, pooling=pooling, precision=changes.get("precision", "float32"))
+    loaded = load(model, pooling=pooling, task=task, precision=changes.get("precision", "float32"))
     return EncodingModel(loaded, options or EncodeOptions(), pooling) if changes or pooling else loaded
 
 

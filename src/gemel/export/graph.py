@@ -126,6 +126,11 @@ def _unseen(nodes: PortableNodes, mask: str) -> str:
 
 
 def _check_prompt(checkpoint: Checkpoint) -> None:
+    if checkpoint.sides_are_tasks:
+        raise ModelError(
+            f"{checkpoint.name} has adapters of their own for queries and for documents, and a graph has one network. "
+            "Export one at a time: gemel.load(name, task='retrieval.query') or --task"
+        )
     if checkpoint.query_side is not None:
         raise ModelError(
             f"{checkpoint.name} has modules of their own for queries and for documents, and a graph has one input. "

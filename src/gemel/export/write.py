@@ -70,6 +70,8 @@ def export(
     _check_request(target, to, precision)
     _check_target(target, overwrite)
     opened = model if isinstance(model, Model) else load(model)
+    if opened.checkpoint.plain is not opened.checkpoint:  # one side of a search, which the task names
+        opened = Model(opened.checkpoint.plain, precision=opened.precision)
     if target.suffix == ".onnx":
         return _to_file(opened, target, options)
     with atomic_folder(target.absolute()) as working:
@@ -129,6 +131,8 @@ class ExportResult:
 def _check_request(target: Path, to: Format, precision: Precision) -> None:
     if to not in get_args(Format):
         raise InputError(f"to must be one of {', '.join(get_args(Format))}, got {to!r}")
+    if precision == "bfloat16":
+        raise InputError("an export is in float32 or int8, got precision 'bfloat16'. Use one of those")
     if to == "openvino" and (precision != "float32" or target.suffix in (".onnx", ".xml")):
         raise InputError(
             f"an export to OpenVINO is a folder in float32, got {str(target)!r} in {precision}. "

@@ -6,7 +6,6 @@ vectors (canaries). A model that differs in anything that changes a vector is re
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
 import threading
@@ -19,6 +18,7 @@ from typing import Any, get_args
 import numpy as np
 
 from gemel.checkpoint.fingerprint import Fingerprint
+from gemel.encoder.canary import CANARIES, pack_vectors, unpack_vectors
 from gemel.encoder.passages import PreparedPassage
 from gemel.encoder.tokenizer import PreparedTexts
 from gemel.errors import InputError, ModelError
@@ -26,19 +26,6 @@ from gemel.index.port import Table
 from gemel.model import Model, load
 from gemel.options import EncodeOptions, Precision
 from gemel.types import Vectors
-
-CANARIES = (
-    "A man is playing a guitar.",
-    "no",
-    "Die Ölpreise stiegen am Dienstag um 3,5 %, weil weniger gefördert wird.",
-    "日本語の文章もベクトルになります。",
-    "مرحبا بالعالم، كيف حالك اليوم؟",
-    "def nearest(query, k=10): return sorted(rows, key=lambda row: -row @ query)[:k]",
-    "🙂 C3H8O + 4.5 O2 -> 3 CO2 + 4 H2O; see https://example.org/a?b=1#c",
-    "The committee met on Monday to discuss the budget. After four hours of debate the members agreed to postpone the "
-    "vote, since two of the reports they had asked for in spring were still missing. A new date has not been set.",
-)
-"""Short and long, of several scripts; encoded when an index is made and again when it is verified."""
 
 _UNIT_TOLERANCE = 1e-6  # of a length of 1: such vectors keep their bits
 
@@ -183,6 +170,8 @@ class Binding:
     """(8, dim)"""
     gemel: str
     """The version that made the index."""
+    task: str | None = None
+    """That the model was loaded for; None: none, or both sides of a search."""
 
     def to_json(self) -> dict[str, Any]:
         """What `from_json` reads."""
@@ -191,13 +180,14 @@ class Binding:
             "fingerprint": self.fingerprint.to_json(),
             "options": options,
             "canary_texts": list(self.canary_texts),
-            "canaries": base64.b64encode(self.canaries.astype("<f4").tobytes()).decode("ascii"),
+            "canaries": pack_vectors(self.canaries),
         }
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Binding:
         """The binding of a header; further keys are ignored."""
         names = [field.name for field in fields(cls)]
+        content = {"task": None, **content}  # older headers do not have it
         missing = [name for name in names if name not in content]
         if missing:
             raise ModelError(
@@ -205,11 +195,10 @@ class Binding:
             )
         fingerprint = Fingerprint.from_json(content["fingerprint"])
         known = {field.name for field in fields(EncodeOptions)}
-        canaries = np.frombuffer(base64.b64decode(content["canaries"]), "<f4")
         values = {name: content[name] for name in names} | {
             "fingerprint": fingerprint,
             "options": EncodeOptions(**{k: v for k, v in content["options"].items() if k in known}),
-            "canaries": canaries.reshape(-1, fingerprint.dim),
+            "canaries": unpack_vectors(content["canaries"], len(content["canary_texts"])),
         }
         return cls(**values)
 
@@ -230,6 +219,7 @@ def bind(encoder: IndexEncoder) -> Binding:
         canary_texts=CANARIES,
         canaries=encoder.encode_whole(CANARIES),
         gemel=version("gemel"),
+        task=model.checkpoint.task,
     )
 
 
@@ -268,10 +258,11 @@ def made_by(binding: Binding, source: str | Path) -> bool:
 
 
 def load_for(binding: Binding, source: str | Path, *, pooling: bool) -> Model:
-    """In the precision of the index and, for the model that made it, with the `pooling` that it was loaded with."""
+    """In the precision of the index and, for the model that made it, with the `pooling` and task it was loaded with."""
     made = binding.fingerprint
     precision: Precision = next((each for each in get_args(Precision) if each == made.precision), "float32")
-    return load(source, precision=precision, pooling=made.pooling if pooling else None)
+    own: dict[str, Any] = {"pooling": made.pooling, "task": binding.task} if pooling else {}
+    return load(source, precision=precision, **own)
 
 
 def _short(value: object) -> str:

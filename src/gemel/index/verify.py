@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from gemel.encoder.canary import Distance
 from gemel.errors import GemelError
 from gemel.index.binding import Binding, IndexState
 from gemel.index.port import DocumentPassages, digest_of, documents_in
@@ -169,7 +170,7 @@ def _model(state: IndexState, binding: Binding, sample: Sequence[DocumentPassage
         canaries = state.encoder.encode_whole(binding.canary_texts)
     except GemelError as error:
         return [Check("model", False, str(error))]
-    off = float(np.abs(canaries - binding.canaries).max())
+    off = Distance.between(binding.canaries, canaries).difference
     checks = [Check("canaries", off <= CLOSE, f"{len(canaries)} encoded again, largest difference {off:.1e}")]
     texts = [each for each in sample if each.made_by_model(binding.passage_tokens)]
     split = state.encoder.split([each.text for each in texts]) if texts else []

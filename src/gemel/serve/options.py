@@ -134,8 +134,11 @@ class ServeOptions:
     accept_token_ids: bool = False
     """Clients may send token ids of the model's own vocabulary to /v1/embeddings instead of texts. Ids of tiktoken,
     which some clients send by default, mean other words."""
+    task: str | None = None
+    """Of a model with adapters for several tasks, such as jina-embeddings-v3: the one to use. None: those for both
+    sides of a search."""
     precision: Precision = "float32"
-    """Numbers used in the computation: float32, or int8 (faster, nearly as good)."""
+    """Numbers used in the computation: float32, bfloat16 (float32 where the processor cannot) or int8 (fastest)."""
     engine: EngineName = "auto"
     """What runs the network."""
     index: tuple[str, ...] = ()

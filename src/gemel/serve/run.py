@@ -229,7 +229,9 @@ def _load_models(given: Sequence[str], options: ServeOptions) -> dict[str, Model
         own = bool(equals) and "/" not in name and not Path(word).exists()
         if own and not (name and location):
             raise InputError(f"--model {word!r} names no model. Write --model FOLDER or --model NAME=FOLDER")
-        model = load(location if own else word, precision=options.precision, engine=options.engine)
+        model = load(
+            location if own else word, precision=options.precision, engine=options.engine, task=options.task
+        )
         served = name if own else options.name or model.name
         if served in named:
             raise InputError(

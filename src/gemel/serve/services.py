@@ -75,13 +75,14 @@ class ServedModel:
     def sides(self) -> Mapping[PromptSide, str]:
         """The sides of a search that the checkpoint has a prompt for, each with the name of its prompt.
 
-        An empty prompt counts where the other side has one: it says that texts of this side go without.
+        An empty prompt counts where the other side has one, and where the sides have modules or adapters of their own.
         """
         sides: tuple[PromptSide, ...] = get_args(PromptSide)
         names = {
             side: name for side in sides if (name := self.model.checkpoint.prompt_name(side)) is not None
         }
-        return names if any(map(self.prompts.get, names.values())) else {}
+        needed = self.model.checkpoint.query_side is not None
+        return names if needed or any(map(self.prompts.get, names.values())) else {}
 
 
 class Services:

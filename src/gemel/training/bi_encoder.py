@@ -38,6 +38,7 @@ class BiEncoderNetwork:
     def __init__(self, checkpoint: Checkpoint, options: TrainOptions, device: torch.device) -> None:
         from torch import nn
 
+        checkpoint = checkpoint.plain
         if checkpoint.query_side is not None:
             raise InputError(
                 f"{checkpoint.name} has modules of their own for queries and for documents, which cannot be trained "

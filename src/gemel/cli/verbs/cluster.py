@@ -70,12 +70,15 @@ WIDE = 110  # columns of a terminal where the central text is beside the name, n
 @flags.skip_bad_option
 @flags.json_option("lines", piped=True, more="A row is a cluster.")
 @flags.model_option
+@flags.task_option()
 @flags.encode_options
-def command(
+def command(  # noqa: PLR0913 - one argument per flag
+    *,
     file: str,
     out: Path | None,
     earlier: Path | None,
     model: str,
+    task: str | None,
     options: EncodeOptions,
     map: Any,  # noqa: ANN401 - one of click's choices, which are those of the layout
     as_json: bool,
@@ -96,9 +99,9 @@ def command(
     if earlier is not None:
         if given.pop("min_size") != 2 or any(given.values()):
             raise InputError("--earlier takes the method and its settings from that folder. Leave them out")
-        result = _added(rows, earlier, model, options, work, named=read.with_ids)
+        result = _added(rows, earlier, (model, task), options, work, named=read.with_ids)
     else:
-        result = _clustered(rows, model, options, {**given, "seed": seed, **work})
+        result = _clustered(rows, (model, task), options, {**given, "seed": seed, **work})
     if out is not None:
         from gemel.groups.cluster_folder import write_cluster_folder
 
@@ -116,13 +119,16 @@ class _Encoded:
     """Its words, the most frequent first."""
 
 
-def _encoded(rows: list[Row], model: str, options: EncodeOptions) -> _Encoded:
+_ModelAndTask = tuple[str, str | None]
+
+
+def _encoded(rows: list[Row], model: _ModelAndTask, options: EncodeOptions) -> _Encoded:
     import gemel
     from gemel.groups.grouping import frequent_words
 
     if options.output == "binary":
         raise InputError("clustering compares cosines, which binary vectors do not have. Leave out --output")
-    encoder = gemel.load(model, precision=options.precision or "float32")
+    encoder = gemel.load(model[0], precision=options.precision or "float32", task=model[1])
     quiet = replace(options, on_long="truncate") if options.on_long == "warn" else options
     report = encoder.encode_report([row.text for row in rows], quiet)
     if len(report.truncated):
@@ -132,7 +138,7 @@ def _encoded(rows: list[Row], model: str, options: EncodeOptions) -> _Encoded:
 
 
 def _clustered(
-    rows: list[Row], model: str, options: EncodeOptions, settings: dict[str, Any]
+    rows: list[Row], model: _ModelAndTask, options: EncodeOptions, settings: dict[str, Any]
 ) -> ClusteredTexts:
     from gemel import cluster
     from gemel.groups.cluster_folder import ClusteredTexts
@@ -144,7 +150,13 @@ def _clustered(
 
 
 def _added(
-    rows: list[Row], folder: Path, model: str, options: EncodeOptions, work: dict[str, Any], *, named: bool
+    rows: list[Row],
+    folder: Path,
+    model: _ModelAndTask,
+    options: EncodeOptions,
+    work: dict[str, Any],
+    *,
+    named: bool,
 ) -> ClusteredTexts:
     """Without a column of ids (`named`) the numbers of the new rows continue those of the earlier ones."""
     import numpy as np
@@ -156,7 +168,7 @@ def _added(
     encoded = _encoded(rows, model, options)
     if encoded.model["fingerprint"] != before.model.get("fingerprint"):
         raise InputError(
-            f"{folder} was created by {before.model.get('name')} with other weights or options than {model} here; "
+            f"{folder} was created by {before.model.get('name')} with other weights or options than {model[0]} here; "
             "their vectors cannot be compared. Use the same model and options, or cluster all texts again"
         )
     texts = [row.text for row in rows]

@@ -59,6 +59,7 @@ ROWS = 15  # groups shown on a terminal
 @click.option("--pairs-memory", default="1GB", show_default=True, help="Memory for the pairs.")
 @flags.json_option(piped=True)
 @flags.model_option
+@flags.task_option()
 @flags.encode_options
 def command(  # noqa: PLR0913 - one argument per flag
     *,
@@ -72,6 +73,7 @@ def command(  # noqa: PLR0913 - one argument per flag
     pairs_memory: str,
     as_json: bool,
     model: str,
+    task: str | None,
     options: EncodeOptions,
     **given: Any,
 ) -> None:
@@ -90,7 +92,8 @@ def command(  # noqa: PLR0913 - one argument per flag
     if exact_only:
         result = _dedupe(documents, None, options, {**given, "min_score": None})
     else:
-        result = _dedupe(documents, model, options, {**given, "min_score": min_score, "memory": pairs_memory})
+        settings = {**given, "min_score": min_score, "memory": pairs_memory}
+        result = _dedupe(documents, (model, task), options, settings)
     _write(out, documents, result, None if exact_only else model)
     if as_json or not sys.stdout.isatty():
         counts = {name: result.to_json()[name] for name in ("texts", "kept", "removed", "exact")}
@@ -102,8 +105,12 @@ def command(  # noqa: PLR0913 - one argument per flag
 
 
 def _dedupe(
-    documents: Documents, model: str | None, options: EncodeOptions, settings: dict[str, Any]
+    documents: Documents,
+    model: tuple[str, str | None] | None,
+    options: EncodeOptions,
+    settings: dict[str, Any],
 ) -> DedupeResult:
+    """`model`: its name and the task to load it for."""
     import gemel
 
     if options.output == "binary":
@@ -111,7 +118,7 @@ def _dedupe(
             "duplicates are found by cosines, which binary vectors do not have. Leave out --output"
         )
     if model is not None:
-        settings["model"] = gemel.load(model, precision=options.precision or "float32")
+        settings["model"] = gemel.load(model[0], precision=options.precision or "float32", task=model[1])
         settings["options"] = replace(options, on_long="chunk") if options.on_long == "warn" else options
         settings |= {"threads": options.threads, "progress": options.progress}
     return gemel.dedupe(documents.texts, **settings)

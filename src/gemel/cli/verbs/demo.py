@@ -32,10 +32,11 @@ Next, with a file of yours (.txt with one text per line, .csv or .jsonl):
     epilog="\b\nExamples:\n  gemel demo\n  gemel demo --json\n  gemel demo --model path/to/a/folder"
 )
 @flags.model_option
+@flags.task_option()
 @flags.json_option()
-def command(model: str, as_json: bool) -> None:
+def command(model: str, task: str | None, as_json: bool) -> None:
     """Encode sample sentences, show the most similar pairs and answer two searches."""
-    facts = run(model)
+    facts = run(model, task)
     if as_json:
         echo_json(facts)
     else:
@@ -49,7 +50,7 @@ def sentences() -> list[str]:
     return files("gemel.texts").joinpath("sentences.txt").read_text(encoding="utf-8").splitlines()
 
 
-def run(model: str) -> dict[str, Any]:
+def run(model: str, task: str | None = None) -> dict[str, Any]:
     """Load, encode, compare, search: the results as JSON values, times in seconds."""
     from gemel.model import load
     from gemel.texts.differences import differences
@@ -58,7 +59,7 @@ def run(model: str) -> dict[str, Any]:
 
     texts = sentences()
     times = [perf_counter()]
-    loaded = load(model)
+    loaded = load(model, task=task)
     times.append(perf_counter())
     report = loaded.encode_report(texts)
     times.append(perf_counter())

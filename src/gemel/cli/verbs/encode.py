@@ -54,12 +54,14 @@ STDOUT_ROWS = 1024  # texts between two writes: large enough for full batches, s
 @flags.json_option("lines", more="With -o: one object with what was done.")
 @flags.on_option
 @flags.model_option
+@flags.task_option()
 @flags.encode_options
-def command(
+def command(  # noqa: PLR0913 - one argument per flag
     *,
     file: str | None,
     out: Path | None,
     model: str,
+    task: str | None,
     options: EncodeOptions,
     format: str | None,
     keep_texts: bool,
@@ -78,7 +80,7 @@ def command(
         raise InputError("--on ray writes a folder. Name it with -o")
     rows = _open_input(file, **reading)
     settings = _quiet(options)
-    with flags.machine(on, model, options) as where:
+    with flags.machine(on, model, options, task) as where:
         if out is None:
             started, encoder = perf_counter(), _CountingEncoder(where.model, settings)
             line = Progress(None, "texts", shown=options.progress and not sys.stdout.isatty())

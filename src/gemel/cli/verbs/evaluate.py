@@ -50,6 +50,7 @@ COLUMNS = 6  # numbers to a row on a screen; all of them are in the JSON
     "--set", "settings", multiple=True, metavar="NAME=VALUE", help="A setting of the task, such as k=20."
 )
 @click.option("--pooling", help="Instead of the model's own: mean, cls, max, ...")
+@flags.task_option("--model-task")
 @flags.encoding_option
 @flags.out_option("A folder for results.json, .md and a report.", metavar="FOLDER")
 @flags.json_option("lines", piped=True, more="A row is a model on a data set.")
@@ -91,6 +92,7 @@ def _run(
     data: Path,
     options: EncodeOptions,
     pooling: str | None,
+    model_task: str | None,
     settings: tuple[str, ...],
     **given: Any,
 ) -> Iterator[tuple[Scores, list[NamedComparison]]]:
@@ -102,7 +104,7 @@ def _run(
     draws = {name: given[name] for name in ("rounds", "seed") if given[name]}
     earlier: list[Scores] = []
     for model in models:
-        encoder = open_encoder(model, options=options, pooling=pooling)
+        encoder = open_encoder(model, options=options, pooling=pooling, task=model_task)
         name = name_of(model, encoder)
         taken = any(result.model == name for result in earlier)  # two folders may end in the same name
         mine = []

@@ -37,6 +37,7 @@ _STRONGEST = 0.75  # share of the color in the strongest cell
 @flags.json_option(piped=True)
 @flags.threads_option
 @flags.model_option
+@flags.task_option()
 def command(
     left: str,
     right: str,
@@ -45,6 +46,7 @@ def command(
     as_json: bool,
     threads: int | None,
     model: str,
+    task: str | None,
 ) -> None:
     """Split the cosine of LEFT and RIGHT into the contribution of each pair of words.
 
@@ -54,7 +56,7 @@ def command(
 
     if out is not None:
         _check(out)
-    explanation = gemel.explain(gemel.load(model), left, right, threads=threads)
+    explanation = gemel.explain(gemel.load(model, task=task), left, right, threads=threads)
     if out is not None:
         _write(out, explanation)
     if as_json or (not sys.stdout.isatty() and out is None):

@@ -12,6 +12,7 @@ from gemel.cli.output import echo, echo_json
 
 if TYPE_CHECKING:
     from gemel.export.write import ExportResult
+    from gemel.model import Model
 
 EXAMPLES = """\b
 Examples:
@@ -21,6 +22,7 @@ Examples:
 
 @click.command(epilog=EXAMPLES)
 @click.argument("model")
+@flags.model_for_task
 @click.option(
     "--to",
     type=click.Choice(["onnx", "openvino"]),
@@ -43,7 +45,7 @@ Examples:
 @flags.overwrite_option("an existing export")
 @flags.json_option()
 def command(
-    model: str,
+    model: str | Model,
     out: Path,
     as_json: bool,
     **settings: Any,

@@ -19,6 +19,7 @@ from gemel.terminal import counted
 if TYPE_CHECKING:
     from gemel.index.ingest import Existing
     from gemel.index.query import Answer
+    from gemel.model import Model
 
 EXAMPLES = """\b
 Examples:
@@ -70,6 +71,7 @@ Examples:
 )
 @location_argument
 @flags.model_option
+@flags.model_for_task
 @click.option(
     "--field",
     "typed",
@@ -91,7 +93,7 @@ Examples:
 def create(
     *,
     location: str,
-    model: str,
+    model: str | Model,
     typed: tuple[str, ...],
     dim: int | None,
     precision: str,
@@ -105,15 +107,11 @@ def create(
 
     options = EncodeOptions(dim=dim, precision=precision)  # type: ignore[arg-type]
     with gemel.open_index(
-        location,
-        model=model,
-        options=options,
-        fields=field_types(typed) or None,
-        create=True,
-        **settings,
+        location, model=model, options=options, fields=field_types(typed) or None, create=True, **settings
     ) as index:
-        created = {"location": str(index.location), "model": model, "dim": index.dim, "precision": precision}
-    report(created, f"{created['location']}: an empty index of {model}, {created['dim']} dimensions", as_json)
+        name = model if isinstance(model, str) else model.name
+        created = {"location": str(index.location), "model": name, "dim": index.dim, "precision": precision}
+    report(created, f"{created['location']}: an empty index of {name}, {created['dim']} dimensions", as_json)
 
 
 @command.command(
@@ -253,6 +251,7 @@ Examples:
 @location_argument
 @click.argument("file", metavar="FILE")
 @flags.model_option
+@flags.model_for_task
 @flags.text_column_option()
 @flags.id_column_option('"id" if there is one; else ids are hashes of the texts')
 @flags.encoding_option
@@ -262,7 +261,7 @@ Examples:
 @flags.json_option()
 @flags.on_option
 @click.pass_context
-def build(context: click.Context, /, *, location: str, file: str, model: str, **given: Any) -> None:
+def build(context: click.Context, /, *, location: str, file: str, model: str | Model, **given: Any) -> None:
     """Create the index at LOCATION, add the texts of FILE to it, and build the search structures.
 
     It is `create`, `add` and `compact` in one, with their default settings. If it is stopped, run it again to resume.
@@ -274,9 +273,7 @@ def build(context: click.Context, /, *, location: str, file: str, model: str, **
         rows = RecordFile(file)
         if next(rows.records(rows.columns()), None) is None:
             raise no_rows(file)
-    gemel.open_index(
-        location, model=model
-    ).close()  # created if it does not exist; one of another model is refused
+    gemel.open_index(location, model=model).close()  # created if new; one of another model is refused
     # Everything else has the default of `add`.
     context.invoke(add, location=location, file=file, compact=True, **given)
 
@@ -353,8 +350,9 @@ Examples:
     metavar="NAME",
     help="A model's name, or its folder: the one that created the index, if its table does not record it.",
 )
+@flags.model_for_task
 @flags.json_option()
-def repair(location: str, table: str | None, model: str | None, as_json: bool) -> None:
+def repair(location: str, table: str | None, model: str | Model | None, as_json: bool) -> None:
     """Rebuild a lost index.json at LOCATION, drop what cannot be read, build word index and cache again.
 
     Everything that can be read is kept. Close other programs that have the index open.
@@ -380,6 +378,7 @@ Examples:
 @click.option(
     "-m", "--model", required=True, metavar="NAME", help="A model's name, or its folder: the one to move to."
 )
+@flags.model_for_task
 @click.option(
     "--passage-tokens",
     type=click.IntRange(8),
@@ -389,14 +388,14 @@ Examples:
     "--dim", type=click.IntRange(1), help="Keep only the first DIM numbers. Default: as in the index."
 )
 @click.option(
-    "--precision", type=click.Choice(["float32", "int8"]), help=f"{flags.PRECISION} Default: as in the index."
+    "--precision", type=click.Choice(flags.PRECISIONS), help=f"{flags.PRECISION} Default: as in the index."
 )
 @flags.progress_option
 @flags.json_option()
 def migrate(
     *,
     location: str,
-    model: str,
+    model: str | Model,
     progress: bool | None,
     as_json: bool,
     **settings: Any,

@@ -15,6 +15,7 @@ from gemel.cli.output import echo, echo_json, echo_path, report
 
 if TYPE_CHECKING:
     from gemel.checkpoint.folder import Checkpoint
+    from gemel.options import Precision
 
 
 @click.group(epilog="\b\nExamples:\n  gemel models pull all-MiniLM-L6-v2\n  gemel models show ./my-model")
@@ -122,30 +123,44 @@ def pull(name: str, revision: str | None, as_json: bool) -> None:
 
 @command.command(
     short_help="Will a model be read, and by what?",
-    epilog="\b\nExamples:\n  gemel models check ./my-model\n  gemel models check all-MiniLM-L6-v2 --json",
+    epilog="\b\nExamples:\n  gemel models check ./my-model\n  gemel models check all-MiniLM-L6-v2 --canaries",
 )
 @click.argument("model")
+@click.option(
+    "--canaries",
+    is_flag=True,
+    help="Also encode a few fixed texts, and compare them with the vectors recorded when the model was first used.",
+)
+@flags.precision_option
 @flags.json_option(piped=True)
-def check(model: str, as_json: bool) -> None:
+def check(model: str, canaries: bool, precision: Precision, as_json: bool) -> None:
     """Say whether MODEL, a name or a folder, will be read, by which engine, and why not. Fetches nothing.
 
-    The exit code is 0 if it will be read, otherwise 1.
+    The exit code is 0 if it will be read and, with --canaries, its vectors are as recorded, otherwise 1.
     """
     from gemel.checkpoint.sources import find_model
     from gemel.encoder.check import check_model
 
     folder = find_model(model, offline=True)
     result = check_model(folder)
+    compared = []
+    if canaries and result.readable and result.kind == "sentence encoder":
+        from gemel.model import load
+
+        compared = load(folder, precision=precision, offline=True).check_canaries()
     if _wants_json(as_json):
-        echo_json({"name": model, "folder": str(folder), **result.to_json()})
+        more = {"canaries": [each.to_json() for each in compared]} if canaries else {}
+        echo_json({"name": model, "folder": str(folder), **result.to_json(), **more})
     elif result.readable:
         what = " ".join(filter(None, (result.architecture, result.kind)))
         echo(f"{model}: will be read. {what}, engine {result.engine}, {_precisions(result.int8)}")
         for note in result.notes:
             echo(f"note: {note}")
+        for each in compared:
+            echo(f"canaries: {each.summary()}")
     else:
         echo(f"{model}: will not be read. {result.reason}")
-    if not result.readable:
+    if not result.readable or not all(each.holds for each in compared):
         raise click.exceptions.Exit(1)
 
 
@@ -153,7 +168,10 @@ def check(model: str, as_json: bool) -> None:
 @click.argument("model")
 @flags.json_option(piped=True)
 def show(model: str, as_json: bool) -> None:
-    """Describe MODEL, a name or a folder: size, length, pooling, prompts, similarity, license. Fetches nothing."""
+    """Describe MODEL, a name or a folder: size, length, pooling, prompts, similarity, license. Fetches nothing.
+
+    Where the model was used before, it says when its canaries were recorded and whether they hold.
+    """
     from gemel.checkpoint.folder import read_checkpoint
     from gemel.checkpoint.sources import find_model
 
@@ -202,6 +220,7 @@ def _facts(checkpoint: Checkpoint) -> dict[str, Any]:
     from gemel.checkpoint.fingerprint import weights_hash
     from gemel.checkpoint.license import read_license
     from gemel.checkpoint.sources import folder_size
+    from gemel.encoder.canary import recorded_canaries
 
     config, named = checkpoint.config, read_license(checkpoint.folder)
     layers = (config.get(key) for key in ("num_hidden_layers", "n_layers"))
@@ -233,6 +252,7 @@ def _facts(checkpoint: Checkpoint) -> dict[str, Any]:
         "non_commercial": named is not None and named.non_commercial,
         "weights_hash": weights_hash(checkpoint),
         "size": folder_size(checkpoint.folder),
+        "canaries": list(recorded_canaries(checkpoint)),
         "notes": list(checkpoint.notes),
     }
 
@@ -272,7 +292,25 @@ def _card(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("hash", facts["weights_hash"]),
     ]
     rows += [("labels", ", ".join(facts["labels"]))] if facts["labels"] else []
+    rows += [("canaries", _canaries(each)) for each in facts["canaries"]]
     return rows + [("note", note) for note in facts["notes"]]
+
+
+def _canaries(record: Mapping[str, Any]) -> str:
+    """One record: of what, since when, and whether it holds."""
+    side = f" {record['side']}" if record["side"] else ""
+    by = ", ".join(
+        f"{name} {record['by'][name]}" for name in ("gemel", "tokenizers", "kernel") if name in record["by"]
+    )
+    holds = {
+        True: "holds",
+        False: "an earlier version gives other vectors",
+        None: "not compared with the versions here, see: gemel models check --canaries",
+    }[record["holds"]]
+    times = "once" if record["changes"] == 1 else f"{record['changes']} times"
+    changed = f", changed {times} before" if record["changes"] else ""
+    what = f"{record['engine']} {record['precision']}{side}"
+    return f"{what}: recorded {record['recorded'][:10]} by {by}{changed}; {holds}"
 
 
 def _license(facts: Mapping[str, Any]) -> str:

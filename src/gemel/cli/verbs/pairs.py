@@ -69,6 +69,7 @@ _CHECKED = 100  # pairs of a table whose words are compared: as many as a termin
 @flags.rows_out_option(" Pairs that do not fit into memory are kept on disk beside it.")
 @flags.on_option
 @flags.model_option
+@flags.task_option()
 @flags.encode_options
 def command(  # noqa: PLR0913 - one argument per flag
     *,
@@ -82,6 +83,7 @@ def command(  # noqa: PLR0913 - one argument per flag
     candidates_each: int | None,
     target: RowsOut,
     model: str,
+    task: str | None,
     options: EncodeOptions,
     on: flags.On | None,
     **request: Any,
@@ -107,7 +109,7 @@ def command(  # noqa: PLR0913 - one argument per flag
     # The finished tiles of a cluster are kept on disk as well, so that a stopped run can be resumed.
     streamed = request["k"] is None or on is not None
     working = target.out.with_name(f".{target.out.name}.pairs") if target.out and streamed else None
-    with flags.machine(on, model, options) as where:
+    with flags.machine(on, model, options, task) as where:
         result = gemel.find_pairs(
             where.model,
             first.texts,

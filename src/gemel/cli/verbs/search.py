@@ -44,6 +44,7 @@ Examples:
 @flags.rows_out_option()
 @flags.on_option
 @flags.model_option
+@flags.task_option()
 @flags.encode_options
 def command(  # noqa: PLR0913 - one argument per flag
     *,
@@ -60,6 +61,7 @@ def command(  # noqa: PLR0913 - one argument per flag
     candidates_each: int | None,
     target: RowsOut,
     model: str,
+    task: str | None,
     options: EncodeOptions,
     on: flags.On | None,
     **steps: Any,
@@ -77,7 +79,7 @@ def command(  # noqa: PLR0913 - one argument per flag
     all_queries = flags.read_queries(query, queries, query_column)
     columns = {"text_column": text_column, "id_column": id_column}
     texts = _rows(corpus, columns, where, typed, skip_bad=skip_bad)
-    with flags.machine(on, model, options) as here:
+    with flags.machine(on, model, options, task) as here:
         found = gemel.search_texts(
             here.model,
             all_queries,

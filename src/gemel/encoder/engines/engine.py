@@ -147,7 +147,8 @@ def _own_engine(
         return NativeEngine(network, precision=precision)
     from gemel.encoder.int8 import Int8Store
 
-    return NativeEngine(network, precision=precision, store=Int8Store(checkpoint.folder, checkpoint.parts))
+    store = Int8Store(checkpoint.folder, checkpoint.parts, str(checkpoint.config.get("default_task") or ""))
+    return NativeEngine(network, precision=precision, store=store)
 
 
 NOT_COMPILED = (

@@ -38,10 +38,11 @@ class ModelSource:
     name: str
     precision: Precision
     pooling: tuple[str, ...]
+    task: str | None
 
     def load(self) -> Model:
         source = self.folder if Path(self.folder).is_dir() else self.name
-        return load(source, precision=self.precision, pooling=self.pooling)
+        return load(source, precision=self.precision, pooling=self.pooling, task=self.task)
 
 
 class EncodeWorker:
@@ -76,7 +77,7 @@ class ModelOnRay(Model):
         super().__init__(checkpoint, precision=precision)
         self._cluster, self._block_tokens = cluster, block_tokens
         folder, modes = str(checkpoint.folder.resolve()), checkpoint.pooling.modes
-        self._source = ModelSource(folder, checkpoint.name, self.precision, modes)
+        self._source = ModelSource(folder, checkpoint.name, self.precision, modes, checkpoint.task)
 
     def encode_report(
         self, texts: Sequence[str], options: EncodeOptions | None = None, **changes: Unpack[EncodeKeywords]
@@ -145,11 +146,13 @@ class ModelOnRay(Model):
             yield block
 
 
-def load_on_ray(model: str | Path, cluster: RayCluster, *, precision: Precision = "float32") -> ModelOnRay:
+def load_on_ray(
+    model: str | Path, cluster: RayCluster, *, precision: Precision = "float32", task: str | None = None
+) -> ModelOnRay:
     """The model of a name or folder, which every machine of the cluster must be able to load."""
     folder = find_model(model)
     name = given_name(model, folder)
-    return ModelOnRay(read_checkpoint(folder, name=name), cluster, precision=precision)
+    return ModelOnRay(read_checkpoint(folder, name=name, task=task), cluster, precision=precision)
 
 
 def estimated_tokens(text: str) -> int:
