@@ -26,7 +26,7 @@ sys.path.insert(0, str(ROOT / "tests" / "support"))
 
 from gemel.encoder.engines.engine import Engine  # noqa: E402
 from machine import describe  # noqa: E402
-from tiny import ARCHITECTURES, tiny_checkpoint  # noqa: E402
+from tiny import ARCHITECTURES, reference_network, tiny_checkpoint  # noqa: E402
 
 OUT = ROOT / "benchmarks" / "results" / "architectures.json"
 LENGTHS = (1, 2, 9, 40)
@@ -38,6 +38,9 @@ LARGER = {
     **dict.fromkeys(("num_attention_heads", "n_heads", "num_heads", "n_head"), 12),
     "num_key_value_heads": 4,
     "head_dim": 32,
+    "global_head_dim": 64,
+    "hidden_size_per_layer_input": 384,
+    "embedding_dim": 384,
     "d_kv": 32,
 }
 DROPPED = ("layer_types", "max_window_layers")
@@ -81,7 +84,7 @@ def measure(model_type: str, folder: Path, options: argparse.Namespace) -> dict[
     import torch
 
     tiny = tiny_checkpoint(folder / "tiny", model_type)
-    reference = torch_encoder(tiny)
+    reference = reference_network(tiny)
     row: dict[str, Any] = {}
     with torch.inference_mode():
         for name, engine in engines(tiny).items():
@@ -138,14 +141,6 @@ def agreement(engine: Engine, reference: Callable[..., Any], *, exact: bool) -> 
     return {"difference": max(differences)} if exact else {"cosine": min(cosines)}
 
 
-def torch_encoder(folder: Path) -> Callable[..., Any]:
-    """The model of transformers; of a T5 its encoder."""
-    import transformers
-
-    model = transformers.AutoModel.from_pretrained(folder).eval()
-    return model.encoder if model.config.model_type in ("t5", "mt5") else model
-
-
 def torch_hidden(model: Callable[..., Any], ids: np.ndarray) -> np.ndarray:
     import torch
 
@@ -155,7 +150,7 @@ def torch_hidden(model: Callable[..., Any], ids: np.ndarray) -> np.ndarray:
 
 def speeds(folder: Path, options: argparse.Namespace) -> dict[str, float]:
     """Texts per second of each engine divided by those of torch."""
-    reference = torch_encoder(folder)
+    reference = reference_network(folder)
     ids = some_ids(64, 32)
     halves = np.array_split(ids, 2 * options.threads)
     opened = engines(folder)

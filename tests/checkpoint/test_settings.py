@@ -696,7 +696,12 @@ PUBLISHED = {
         "rope_parameters": {"rope_theta": 1000.0, "rope_type": "default"},
         "type_vocab_size": 2,
     },
-    "gte-multilingual-base": {**NEW, "rope_scaling": {"factor": 8.0, "type": "ntk"}, "rope_theta": 20000},
+    "gte-multilingual-base": {
+        **NEW,
+        "architectures": ["NewForTokenClassification"],
+        "rope_scaling": {"factor": 8.0, "type": "ntk"},
+        "rope_theta": 20000,
+    },
     "gte-multilingual-reranker-base": {
         **NEW,
         **LABELS,

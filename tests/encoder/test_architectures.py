@@ -70,8 +70,7 @@ def test_the_numpy_reference_equals_the_engine(network):
         np.testing.assert_allclose(page.hidden(ids), engine.hidden(ids), rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("model_type", ["mt5", "umt5"])
-def test_a_long_text_is_as_exact_as_in_the_reference(tmp_path, model_type):
+def test_a_long_text_is_as_exact_as_in_the_reference(tmp_path):
     """512 tokens of an mT5, whose states are as large as 4, differ from torch by 1.4e-5: rounding, on both sides alike.
 
     Held to the same network in float64, torch itself is off by 1.3e-5.
@@ -79,8 +78,8 @@ def test_a_long_text_is_as_exact_as_in_the_reference(tmp_path, model_type):
     pytest.importorskip("transformers", reason="the reference implementation is in the train extra")
     import torch
 
-    folder = tiny_checkpoint(tmp_path, model_type)
-    network, ids = read_network(*read_folder(folder)), some_ids(2, 512)
+    folder = tiny_checkpoint(tmp_path, "mt5")
+    network, ids = read_network(*read_folder(folder)), some_ids(1, 512)
     exact = PlainNetwork(replace(network, word=network.word.astype(np.float64))).hidden(ids)
     with torch.no_grad():
         theirs = reference_network(folder)(input_ids=torch.from_numpy(ids).long()).last_hidden_state.numpy()

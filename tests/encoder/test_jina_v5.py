@@ -122,6 +122,8 @@ def test_what_is_saved_needs_no_task(folders, tmp_path, task):
     model.save(tmp_path / "saved")
     again = gemel.load(tmp_path / "saved")
     assert np.array_equal(again.encode(TEXTS, prompt=""), model.encode(TEXTS, prompt=""))
+    on_torch = gemel.load(tmp_path / "saved", engine="torch").encode(TEXTS, prompt="")
+    np.testing.assert_allclose(on_torch, again.encode(TEXTS, prompt=""), rtol=0, atol=1e-5)
     config = json.loads((tmp_path / "saved" / "config.json").read_text())
     assert config["model_type"] in KINDS and "task_names" not in config
 

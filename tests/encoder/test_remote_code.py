@@ -74,6 +74,20 @@ def gte(tmp_path_factory):
     return respell(tiny_checkpoint(parent / "native", "gte"), parent / "remote")
 
 
+def test_a_gte_beside_a_classifier_of_tokens_is_read(gte, tmp_path):
+    """As gte-multilingual-base is published: its sparse vectors are of a layer that no dense vector depends on."""
+    folder = shutil.copytree(gte, tmp_path / "model")
+    weights = {
+        f"new.{name.removeprefix('new.')}": weight
+        for name, weight in load_file(gte / "model.safetensors").items()
+    }
+    layer = {"classifier.weight": np.ones((1, 32), np.float32), "classifier.bias": np.ones(1, np.float32)}
+    save_file({**weights, **layer}, folder / "model.safetensors", metadata={"format": "pt"})
+    config, _ = changed(gte, architectures=["NewForTokenClassification"])
+    (folder / "config.json").write_text(json.dumps(config))
+    assert np.array_equal(gemel.load(folder).encode(TEXTS), gemel.load(gte).encode(TEXTS))
+
+
 def test_a_nomic_bert_has_as_many_positions_as_its_code_gives_it(nomic):
     assert read_network(*changed(nomic)).max_positions == 128
     both = {"max_position_embeddings": 64, "hidden_size": 32, "rope_parameters": {"rope_theta": 1000.0}}
@@ -92,7 +106,7 @@ def test_a_nomic_bert_with_dynamic_scaling_reads_up_to_the_trained_length(nomic)
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ({"moe_every_n_layers": 2}, "'moe_every_n_layers' to 2"),
+        ({"moe_every_n_layers": 2, "activation_function": "gelu"}, "a mixture of experts"),
         ({"prenorm": True}, "'prenorm' to True"),
         ({"rotary_emb_fraction": 0.5}, "'rotary_emb_fraction' to 0.5"),
         ({"rotary_emb_interleaved": True}, "'rotary_emb_interleaved' to True"),

@@ -8,7 +8,7 @@ from typing import Any
 
 from tiny import ARCHITECTURES, SPECIAL_TOKENS, randomize, tiny_tokenizer
 
-HEADED = sorted(set(ARCHITECTURES) - {"mt5", "t5"})
+HEADED = sorted(set(ARCHITECTURES) - {"embedding_gemma2_text", "mt5", "t5", "umt5"})
 """Those whose head for pairs gemel reads."""
 TYPED = {"albert", "bert", "deberta", "electra", "nomic_bert"}
 

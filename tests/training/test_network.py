@@ -39,6 +39,8 @@ ARCHITECTURES = [
     "deberta-v2",
     "t5",
     "mt5",
+    "umt5",
+    "embedding_gemma2_text",
 ]
 
 

@@ -106,9 +106,6 @@ _MERGE = "Merge it into the base model with peft (merge_and_unload) and save the
 WITHOUT_TASK = "none"
 """The name of no task: the weights without any adapter."""
 
-_TASK_CLASS = "JinaEmbeddingsV5Model"
-"""The class of a network with one adapter per task, each in a folder of `adapters` (arXiv 2602.15547)."""
-
 
 def chosen_task(config: Config, key: str) -> str | None:
     """The task of `default_task`, one of those that config.json lists under `key`; None: no adapter is used.
@@ -129,14 +126,9 @@ def chosen_task(config: Config, key: str) -> str | None:
     return None if task == WITHOUT_TASK else str(task)
 
 
-def has_task_folders(config: Config) -> bool:
-    """True for a checkpoint whose adapters are in folders, one for each task."""
-    return config.get("architectures") == [_TASK_CLASS]
-
-
 def read_task_adapter(folder: Path, config: Config) -> Adapter | None:
     """The adapter of the chosen task, in a folder of the checkpoint; None: no task was chosen, or there are none."""
-    if not has_task_folders(config) or config.get("default_task") is None:
+    if config.get("default_task") is None:
         return None
     task = chosen_task(config, "task_names")
     return None if task is None else read_adapter(inside(folder, f"adapters/{task}"))

@@ -125,6 +125,14 @@ def model_types() -> list[str]:
     return list(ARCHITECTURES)
 
 
+_TASK_CLASS = "JinaEmbeddingsV5Model"
+
+
+def has_task_folders(config: Config) -> bool:
+    """True for jina-embeddings-v5 (arXiv 2602.15547): an adapter for each of several tasks, in folders."""
+    return config.get("architectures") == [_TASK_CLASS]
+
+
 def max_positions(config: Config) -> int | None:
     """Tokens that a network has positions for; None if the config does not say."""
     architecture = architecture_of(config)

@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gemel.checkpoint.adapter import (
-    AdaptedTensors,
-    Adapter,
+from gemel.checkpoint.architecture import (
+    architecture_of,
     has_task_folders,
-    read_adapter,
-    read_task_adapter,
+    least,
+    max_positions,
+    positive_or_none,
 )
-from gemel.checkpoint.architecture import architecture_of, least, max_positions, positive_or_none
 from gemel.checkpoint.files import (
     Tensors,
     is_adapter,
@@ -36,6 +35,7 @@ from gemel.checkpoint.settings import Side, TransformerSettings, read_transforme
 from gemel.errors import GemelError, InputError, ModelError
 
 if TYPE_CHECKING:
+    from gemel.checkpoint.adapter import Adapter
     from gemel.checkpoint.modules import Steps
 
 __all__ = ["Checkpoint", "Dense", "PoolingConfig", "is_model_folder", "read_checkpoint"]
@@ -343,8 +343,11 @@ def _read(
     settings = _read_settings(folder)
     weights = module_weights(folder, steps.folder) if base is None else base.weights
     adapter = None if base is None else base.adapter
-    if adapter is None and (adapter := read_task_adapter(steps.folder, config)) is not None:
-        weights = AdaptedTensors(weights, adapter)
+    if has_task_folders(config):
+        from gemel.checkpoint.adapter import AdaptedTensors, read_task_adapter
+
+        adapter = read_task_adapter(steps.folder, config)
+        weights = weights if adapter is None else AdaptedTensors(weights, adapter)
     if steps.kind == "static":
         _check_static(steps.folder, weights)
     elif not isinstance(config.get("model_type"), str):
@@ -397,6 +400,7 @@ def _task_prompt(config: Mapping[str, Any], settings: Mapping[str, Any]) -> str 
 
 def _base_of(folder: Path, offline: bool) -> Checkpoint:
     """The base model of the adapter in `folder`, with the adapter added to its weights."""
+    from gemel.checkpoint.adapter import AdaptedTensors, read_adapter
     from gemel.checkpoint.sources import find_model
 
     adapter = read_adapter(folder)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from gemel.checkpoint.adapter import has_task_folders
+from gemel.checkpoint.architecture import has_task_folders
 from gemel.checkpoint.files import inside, read_json, read_object, read_object_if_there
 from gemel.checkpoint.head import (
     FLOW,
@@ -83,8 +83,8 @@ def read_side_steps(folder: Path) -> SideSteps:
     modules = _modules(folder)
     at = next((number for number, (kind, _) in enumerate(modules) if kind in _ROUTERS), None)
     if at is None:
-        steps = _steps(folder, modules)
-        return SideSteps(task_steps(steps.folder) if _pools_itself(steps) else steps)
+        only = _steps(folder, modules)
+        return SideSteps(task_steps(only.folder) if _pools_itself(only) else only)
     router = modules[at][1]
     paths = [router / name for name in ("router_config.json", "config.json")]
     path = next((path for path in paths if path.is_file()), paths[0])

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gemel.checkpoint.adapter import config_without_tasks, has_task_folders
-from gemel.checkpoint.architecture import key_set
+from gemel.checkpoint.architecture import has_task_folders, key_set
 from gemel.checkpoint.files import Tensors, has_safetensors, read_object_if_there
 from gemel.checkpoint.folder import Checkpoint, check_layers, is_model_folder
 from gemel.checkpoint.head import (
@@ -156,6 +155,8 @@ def _copy_network(checkpoint: Checkpoint, folder: Path) -> None:
         if checkpoint.adapter is not None and settings.is_file():
             shutil.copyfile(settings, folder / settings.name)
     if has_task_folders(checkpoint.config):
+        from gemel.checkpoint.adapter import config_without_tasks
+
         write_json(folder / "config.json", config_without_tasks(checkpoint.config))
     elif checkpoint.config.get("default_task") is not None:  # which the caller of `load` may have chosen
         config = {**read_object_if_there(folder / "config.json"), "default_task": checkpoint.task}

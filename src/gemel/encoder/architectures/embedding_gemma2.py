@@ -110,16 +110,16 @@ def _heads(config: Config, layer: int, kind: str) -> Heads:
 
 
 def _layer_settings(given: object, layer: int) -> dict[str, Any]:
-    entries = given if isinstance(given, dict) else {"": given}
-    if not all(str(key).isdecimal() and isinstance(entry, dict) for key, entry in entries.items()):
+    entries: dict[str, Any] = given if isinstance(given, dict) else {"": given}
+    if not all(key.isdecimal() and isinstance(entry, dict) for key, entry in entries.items()):
         raise ModelError(
             f"config.json must give 'per_layer_config' as an object by numbers of layers, got {given!r:.60}"
         )
-    own = next((entry for key, entry in entries.items() if int(key) == layer), {})
+    own: dict[str, Any] = next((entry for key, entry in entries.items() if int(key) == layer), {})
     unknown = next((key for key in own if key not in _LAYER_KEYS), None)
     if unknown is not None:
         raise unsupported(f"config.json sets {unknown!r} of layer {layer} alone, which is not followed")
-    return dict(own)
+    return own
 
 
 def _rotary(config: Config, size: int, kind: str) -> Rotary:

@@ -12,8 +12,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TypedDict
 
-from gemel.checkpoint.adapter import chosen_task, has_task_folders
-from gemel.checkpoint.architecture import ARCHITECTURES, Architecture, Config, HeadLayout, key_set
+from gemel.checkpoint.adapter import chosen_task
+from gemel.checkpoint.architecture import (
+    ARCHITECTURES,
+    Architecture,
+    Config,
+    HeadLayout,
+    has_task_folders,
+    key_set,
+)
 from gemel.encoder.architectures.rotary import KEYS, rotary_of
 from gemel.encoder.network import Array, Block, Linear, Network, Norm
 from gemel.encoder.weights import (

@@ -211,6 +211,11 @@ def _native_nomic(config: Config) -> Config:
 
     A setting whose two spellings contradict one another keeps both, and is refused as unknown.
     """
+    if config.get("moe_every_n_layers"):
+        raise ModelError(
+            "config.json describes a mixture of experts ('moe_every_n_layers', as nomic-embed-text-v2-moe has), which "
+            "is not supported. Use a model without experts, such as nomic-embed-text-v1.5"
+        )
     native = dict(config)
     gate = _GATES.get(str(config.get("activation_function")))
     rotary = rope_parameters(config)
@@ -247,7 +252,6 @@ ARCHITECTURES.add("nomic_bert")(
                 activation="silu",
                 required={
                     "causal": False,
-                    "moe_every_n_layers": 0,
                     "parallel_block": False,
                     "prenorm": False,
                     "rotary_emb_fraction": 1.0,
