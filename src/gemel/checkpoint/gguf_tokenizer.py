@@ -230,14 +230,14 @@ def _unigram(file: GgufFile, tokens: list[str], types: list[int]) -> tuple[Token
     """Pieces of which the most probable sequence is taken (T5, XLM-R)."""
     scores, unknown = _scores(file, tokens), _id(file, tokens, "unknown_token_id", 2)
     tokenizer = Tokenizer(Unigram(list(zip(tokens, scores, strict=True)), unk_id=unknown))
+    steps: list[normalizers.Normalizer] = []
     if table := file.numbers("tokenizer.ggml.precompiled_charsmap"):
-        tokenizer.normalizer = normalizers.Precompiled(bytes(each % 256 for each in table))
-    scheme = "always" if file.flag("tokenizer.ggml.add_space_prefix", False) else "never"
-    space = pre_tokenizers.Metaspace(replacement=_SPACE, prepend_scheme=scheme)
+        steps.append(normalizers.Precompiled(bytes(each % 256 for each in table)))
     if file.flag("tokenizer.ggml.remove_extra_whitespaces", False):
-        tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), space])
-    else:
-        tokenizer.pre_tokenizer = space
+        steps += [normalizers.Replace(Regex("^ +| +$"), ""), normalizers.Replace(Regex(" {2,}"), " ")]
+    tokenizer.normalizer = normalizers.Sequence(steps)
+    scheme = "always" if file.flag("tokenizer.ggml.add_space_prefix", False) else "never"
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(replacement=_SPACE, prepend_scheme=scheme)
     tokenizer.decoder = decoders.Metaspace(replacement=_SPACE, prepend_scheme=scheme)
     return tokenizer, _ends(file, tokens, before=False, after=True, ids=(None, 1))
 
