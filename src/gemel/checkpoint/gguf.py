@@ -116,8 +116,9 @@ def _pooling(file: GgufFile, layout: _Layout) -> tuple[str, list[str]]:
             f"{file.path} is a reranker (pooling type {number}), not a model for embeddings. Load its safetensors "
             "with gemel.load_cross"
         )
-    if number in _POOLINGS:
-        pooling, notes = _POOLINGS[number], []
+    notes: list[str] = []
+    if isinstance(number, int) and number in _POOLINGS:
+        pooling = _POOLINGS[number]
     elif number == _NO_POOLING:
         pooling = layout.pooling
         which = "token vectors are averaged" if pooling == "mean" else "the vector of the last token is taken"
@@ -271,7 +272,7 @@ def _nomic(file: GgufFile) -> dict[str, Any]:
         "layer_norm_eps": file.number("attention.layer_norm_epsilon"),
         "type_vocab_size": _rows(file, "token_types.weight"),
         "hidden_act": "silu",
-        "rope_theta": file.number("rope.freq_base", 1000.0),
+        "rope_theta": file.number("rope.freq_base", 1000.0, over=1.0),
         "rope_scaling": _scaling(file),
     }
 
@@ -288,8 +289,8 @@ def _modern(file: GgufFile) -> dict[str, Any]:
         "attention_bias": "blk.0.attn_qkv.bias" in file,
         "mlp_bias": "blk.0.ffn_up.bias" in file,
         "hidden_activation": file.own("hidden_act", "gelu"),
-        "global_rope_theta": file.number("rope.freq_base", 160_000.0),
-        "local_rope_theta": file.number("rope.freq_base_swa", 10_000.0),
+        "global_rope_theta": file.number("rope.freq_base", 160_000.0, over=1.0),
+        "local_rope_theta": file.number("rope.freq_base_swa", 10_000.0, over=1.0),
         "local_attention": file.size("attention.sliding_window", 128),
         "layer_types": _layer_types(file, sizes["num_hidden_layers"], 3, full_first=True),
     }
@@ -306,7 +307,7 @@ def _decoder(file: GgufFile, model_type: str) -> dict[str, Any]:
         "num_key_value_heads": file.size("attention.head_count_kv", sizes["num_attention_heads"]),
         "head_dim": head,
         "rms_norm_eps": file.number("attention.layer_norm_rms_epsilon"),
-        "rope_theta": file.number("rope.freq_base", 10_000.0),
+        "rope_theta": file.number("rope.freq_base", 10_000.0, over=1.0),
         "rope_scaling": _scaling(file),
         "is_causal": file.flag(f"{file.architecture}.attention.causal", True),
     }
@@ -335,8 +336,8 @@ def _gemma(file: GgufFile) -> dict[str, Any]:
     return {
         **config,
         "query_pre_attn_scalar": wide if layers == _GEMMA_27B else config["head_dim"],
-        "rope_theta": file.number("rope.freq_base", 1_000_000.0),
-        "rope_local_base_freq": file.number("rope.freq_base_swa", 10_000.0),
+        "rope_theta": file.number("rope.freq_base", 1_000_000.0, over=1.0),
+        "rope_local_base_freq": file.number("rope.freq_base_swa", 10_000.0, over=1.0),
         "sliding_window": file.size("attention.sliding_window"),
         "layer_types": _layer_types(file, layers, _GEMMA_EVERY),
         "use_bidirectional_attention": not causal,
@@ -364,7 +365,7 @@ _MOST = 4096  # layers: the size of a list before the number of layers is checke
 
 def _scaling(file: GgufFile) -> dict[str, Any] | None:
     """How rotary positions are scaled; None: they are not."""
-    kind, factor = file.own("rope.scaling.type", "none"), file.number("rope.scaling.factor", 1.0)
+    kind, factor = file.own("rope.scaling.type", "none"), file.number("rope.scaling.factor", 1.0, over=-1.0)
     if kind == "none" or (kind == "linear" and factor in (0.0, 1.0)):
         return None
     if kind not in ("linear", "yarn"):

@@ -147,11 +147,13 @@ class GgufFile:
             )
         return value
 
-    def number(self, key: str, default: float | None = None) -> float:
-        """A setting of the architecture that is a finite number."""
+    def number(self, key: str, default: float | None = None, *, over: float = 0.0) -> float:
+        """A setting of the architecture that is a finite number over `over`."""
         value = self.own(key, default)
-        if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
-            raise ModelError(f"{self.path}: {self.architecture}.{key} is {value!r:.60}, not a number")
+        if not isinstance(value, int | float) or isinstance(value, bool) or not over < value < math.inf:
+            raise ModelError(
+                f"{self.path}: {self.architecture}.{key} is {value!r:.60}, not a number over {over:g}"
+            )
         return float(value)
 
     def shape(self, name: str) -> tuple[int, ...]:
