@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import pickle
 import struct
 from pathlib import Path
 from typing import Any
@@ -56,6 +58,20 @@ def test_hidden_states_are_those_of_the_safetensors(tmp_path, kind):
     assert gemel.load(str(tmp_path / "model.gguf")).weights_hash == model.weights_hash
     with pytest.raises(ModelError, match="Copy the file"):
         model.save(tmp_path / "saved")
+
+
+def test_a_model_of_a_gguf_file_is_pickled_and_shown(tmp_path, capsys):
+    pytest.importorskip("transformers", reason="the tiny models are made by transformers")
+    folder, path = gguf_source(tmp_path / "model", "bert"), tmp_path / "model.gguf"
+    model = gemel.load(write_gguf(folder, path, "bert", **{"general.license": "cc-by-nc-4.0"}))
+    again = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(
+        again.encode(TEXTS, precision="int8"), model.encode(TEXTS, precision="int8")
+    )
+    assert main(["models", "show", str(path), "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["size"] == path.stat().st_size
+    assert "cc-by-nc-4.0" in json.dumps(shown["license"])
 
 
 @pytest.mark.parametrize(

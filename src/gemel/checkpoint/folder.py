@@ -58,6 +58,7 @@ class Checkpoint:
     """One model as its folder describes it."""
 
     folder: Path
+    """Where it was read from: a folder, or a GGUF file."""
     name: str
     kind: Literal["transformer", "static"]
     config: Mapping[str, Any]

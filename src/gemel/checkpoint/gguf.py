@@ -65,7 +65,7 @@ def read_gguf(path: Path, *, name: str | None = None) -> Checkpoint:
         if f"{each}.weight" in file
     ]
     return Checkpoint(
-        folder=path.parent,
+        folder=path,  # with which it is loaded again, such as in another process
         name=name or path.stem,
         kind="transformer",
         config=config,

@@ -107,8 +107,9 @@ def remove(name: str) -> Path:
 
 
 def folder_size(folder: Path) -> int:
-    """Bytes of all files below `folder`."""
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    """Bytes of all files below `folder`, or of the one file."""
+    paths = [folder] if folder.is_file() else folder.rglob("*")
+    return sum(path.stat().st_size for path in paths if path.is_file())
 
 
 def _is_path(name: str | Path) -> bool:
