@@ -87,7 +87,7 @@ def closed(writer: gguf.GGUFWriter, path: Path) -> Path:
     return path
 
 
-def add_setting(writer: gguf.GGUFWriter, key: str, value: object) -> None:
+def add_setting(writer: gguf.GGUFWriter, key: str, value: Any) -> None:
     """Any value, by its type; a key without a dot is one of the tokenizer."""
     key = key if "." in key else f"tokenizer.ggml.{key}"
     writer.kv_data[0].pop(key, None)
@@ -186,6 +186,7 @@ def _renamed(kind: str, config: dict[str, Any], weights: dict[str, np.ndarray]) 
         if "pooler" not in name:
             ends = (".weight", ".bias")
             own = names.get_name(name, ends) or names.get_name(f"model.{name}", ends)
+            assert own is not None, name
             result[own] = _changed(kind, config, name, weight)
     return result
 

@@ -208,7 +208,7 @@ class _Header:
     """Settings and arrays in front of the numbers; `at` is where it ends."""
 
     def __init__(self, data: NDArray[np.uint8]) -> None:
-        self._data = memoryview(data)
+        self._data = data.data
         self.at = 0
         self.settings: dict[str, Any] = {}
         self.arrays: dict[str, _Stored] = {}
@@ -229,7 +229,8 @@ class _Header:
         """The values of a list; texts are bytes."""
         if listed.kind != _STRING:
             kind = np.dtype(_SCALARS[listed.kind])
-            return np.frombuffer(self._data, kind, listed.count, listed.start).tolist()
+            numbers: list[Any] = np.frombuffer(self._data, kind, listed.count, listed.start).tolist()
+            return numbers
         self.at = listed.start
         return [bytes(self._text()) for _ in range(listed.count)]
 
