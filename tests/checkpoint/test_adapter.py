@@ -173,6 +173,10 @@ def test_matrices_that_do_not_fit_are_refused(tmp_path):
             {name.replace("query", "absent"): value for name, value in tensors.items()},
             "has none of that name",
         ),
+        (
+            {name: value[:0] if "lora_A" in name else value[:, :0] for name, value in tensors.items()},
+            "have the ranks 0 and 0",
+        ),
         ({}, "no matrices"),
     ):
         assert reason in refusal(write_adapter(tmp_path / "adapter", base, changed))
