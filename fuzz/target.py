@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 ROOT = Path(__file__).parent.parent
 CASES = ROOT / "fuzz" / "cases"
-TARGET_FILES = ("checkpoints", "texts", "arrays", "folders", "settings", "conditions", "http")
+TARGET_FILES = ("checkpoints", "gguf", "texts", "arrays", "folders", "settings", "conditions", "http")
 """Modules of `fuzz.targets`; each adds its targets when it is imported."""
 
 Kind = Literal["json", "lines", "text", "bytes", "http"]

@@ -26,7 +26,7 @@ assert hub_installed()
 """,
     "gguf": """
 import gguf
-from gemel.checkpoint.gguf import GgufFile
+from gemel.checkpoint.gguf_file import GgufFile
 writer = gguf.GGUFWriter("m.gguf", "bert")
 writer.write_header_to_file()
 writer.write_kv_data_to_file()

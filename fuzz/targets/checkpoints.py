@@ -140,6 +140,50 @@ def config_torch(folder: Path) -> Job:
     return _one_file(folder / "model", "config.json", lambda model: _encoded(model, "torch"))
 
 
+BASE = "/BASE"  # in inputs, which are kept: the folder of the base model is another one each time
+
+
+@target("adapter", "json", "gemel.checkpoint.adapter", "gemel.checkpoint.files")
+def adapter(folder: Path) -> Job:
+    """A folder with a LoRA adapter: its settings, and the header of its matrices with enough bytes after it."""
+    from tiny import tiny_bert
+
+    base, model = tiny_bert(folder / "base"), folder / "adapter"
+    model.mkdir()
+    settings = {
+        "peft_type": "LORA",
+        "base_model_name_or_path": str(base),
+        "r": 2,
+        "lora_alpha": 4,
+        "bias": "none",
+    }
+    more = {
+        "alpha_pattern": {"query": 3},
+        "use_rslora": True,
+        "init_lora_weights": "gaussian",
+        "revision": None,
+    }
+    layer = "base_model.model.encoder.layer.0.attention.self.query.lora_"
+    header = {
+        f"{layer}A.weight": {"dtype": "F32", "shape": [2, 32], "data_offsets": [0, 256]},
+        f"{layer}B.weight": {"dtype": "F32", "shape": [32, 2], "data_offsets": [256, 512]},
+    }
+
+    def once(data: bytes) -> None:
+        try:
+            tree = json.loads(data)
+            config, tensors = (json.dumps(tree[key]).encode() for key in ("config", "header"))
+        except (ValueError, KeyError, TypeError, IndexError, RecursionError):
+            config = tensors = data
+        (model / "adapter_config.json").write_bytes(config.replace(BASE.encode(), str(base).encode()))
+        (model / "adapter_model.safetensors").write_bytes(
+            len(tensors).to_bytes(8, "little") + tensors + bytes(512)
+        )
+        _encoded(model, "native")
+
+    return Job([_json({"config": {**settings, **each}, "header": header}) for each in ({}, more)], once)
+
+
 @target("cross-config", "json", "gemel.checkpoint.cross", "gemel.encoder.cross")
 def cross_config(folder: Path) -> Job:
     import gemel

@@ -148,7 +148,8 @@ def test_the_fingerprint_depends_on_the_adapter_and_its_settings(tmp_path):
         ({"bias": "all"}, "'bias' is 'all'"),
         ({"init_lora_weights": "pissa"}, "'pissa' changed the base model"),
         ({"alpha_pattern": {"(a+)+$": 3}}, "only names of layers"),
-        ({"alpha_pattern": {"query": "3"}}, "must be numbers"),
+        ({"alpha_pattern": {"query": "3"}}, "must be finite numbers"),
+        ({"lora_alpha": 10**400}, "must be finite numbers"),
         ({"base_model_name_or_path": ""}, "does not name its base model"),
         ({"base_model_name_or_path": "./absent"}, "no model folder absent"),
     ],
@@ -171,6 +172,10 @@ def test_matrices_that_do_not_fit_are_refused(tmp_path):
         (
             {name.replace("query", "absent"): value for name, value in tensors.items()},
             "has none of that name",
+        ),
+        (
+            {name: value[:0] if "lora_A" in name else value[:, :0] for name, value in tensors.items()},
+            "have the ranks 0 and 0",
         ),
         ({}, "no matrices"),
     ):

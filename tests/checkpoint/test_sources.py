@@ -185,6 +185,14 @@ def test_a_path_is_never_looked_up_as_a_name(name):
         sources.find_model(name)
 
 
+@pytest.mark.parametrize(
+    "name", ["x" * 5000, "/" + "x" * 5000, "x" * 5000 + ".gguf", "~nobody-of-that-name/model"]
+)
+def test_a_path_that_cannot_be_is_refused(name):
+    with pytest.raises(ModelError, match="is neither a folder nor the name of a model"):
+        sources.find_model(name, offline=True)
+
+
 @pytest.mark.parametrize("name", ["tiny", "org/tiny"])
 def test_a_carried_model_is_fetched_once_and_then_cached(home, carried, monkeypatch, name):
     folder = sources.find_model(name)

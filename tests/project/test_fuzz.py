@@ -35,6 +35,7 @@ NEEDS = {
     "snapshot": "torch",
     "cluster": "sklearn",
     "config-": "transformers",
+    "gguf": "gguf",
 }
 SLOW = ("config-torch",)
 INPUTS, SECONDS = 25, 0.25  # of each target, whichever comes first

@@ -22,10 +22,10 @@ HOMES = {
     "llama_index": ["integrations/llama_index.py"],
     "haystack": ["integrations/haystack.py"],
     "numpy": [""],
-    "gguf": ["checkpoint/gguf.py"],
+    "gguf": ["checkpoint/gguf_file.py"],
     "tokenizers": [
         "export/",
-        "checkpoint/gguf.py",
+        "checkpoint/gguf_tokenizer.py",
         "checkpoint/tokenizer.py",
         "encoder/cross.py",
         "encoder/tokenizer.py",

@@ -94,11 +94,18 @@ def read_adapter(folder: Path) -> Adapter:
 def _check_alphas(path: Path, alpha: object, patterns: object) -> None:
     """Refuse what is no number, and regular expressions: a file that is not trusted could make them run for ever."""
     named = patterns if isinstance(patterns, dict) else {"": None}
-    if not all(isinstance(each, int | float) and type(each) is not bool for each in (alpha, *named.values())):
-        raise ModelError(f"{path}: 'lora_alpha' and the values of 'alpha_pattern' must be numbers")
+    if not all(_is_number(each) for each in (alpha, *named.values())):
+        raise ModelError(f"{path}: 'lora_alpha' and the values of 'alpha_pattern' must be finite numbers")
     if bad := next((key for key in named if not re.fullmatch(r"[\w.]+", key)), None):
         raise ModelError(f"{path}: 'alpha_pattern' has {bad!r}; only names of layers are supported. {_MERGE}")
 
+
+def _is_number(value: object) -> bool:
+    """A number, and none that would make weights infinite."""
+    return isinstance(value, int | float) and type(value) is not bool and abs(value) < _LARGEST
+
+
+_LARGEST = 1e30
 
 _MERGE = "Merge it into the base model with peft (merge_and_unload) and save the result"
 
@@ -214,7 +221,7 @@ class AdaptedTensors(Tensors):
     def _check_shapes(self, name: str, layer: str) -> None:
         (rank, inputs), (outputs, again) = (self._matrices.shape(part) for part in self._layers[layer])
         expected = (inputs, outputs) if self._adapter.settings["fan_in_fan_out"] else (outputs, inputs)
-        if rank != again or self._base.shape(name) != expected:
+        if not rank or rank != again or self._base.shape(name) != expected:
             raise ModelError(
                 f"{self._adapter.path}: the matrices of {layer!r} have the ranks {rank} and {again} and are for a "
                 f"weight of shape {expected}; {name!r} of the base model has {self._base.shape(name)}"

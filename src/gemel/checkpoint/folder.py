@@ -69,6 +69,7 @@ class Checkpoint:
     """One model as its folder describes it."""
 
     folder: Path
+    """Where it was read from: a folder, or a GGUF file."""
     name: str
     kind: Literal["transformer", "static"]
     config: Mapping[str, Any]
@@ -410,9 +411,9 @@ def _base_of(folder: Path, offline: bool) -> Checkpoint:
         if any(is_adapter(path.parent) for path in found.rglob("adapter_config.json")):
             raise ModelError(f"{found} is an adapter itself. Merge it into its own base model first")
         base = read_checkpoint(found, offline=offline)
-    except ModelError as error:
+    except (ModelError, OSError) as error:  # also a name that is too long for a path
         raise ModelError(
-            f"{folder} is an adapter to the model {adapter.base!r}, which cannot be read: {error}. "
+            f"{folder} is an adapter to the model {adapter.base!r:.200}, which cannot be read: {error}. "
             "'base_model_name_or_path' in adapter_config.json may also be a folder"
         ) from error
     if base.kind != "transformer":

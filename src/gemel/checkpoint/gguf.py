@@ -1,67 +1,79 @@
 """GGUF files of llama.cpp to a `Checkpoint` (extra `gguf`): weights, settings and tokenizer are all in the one file.
 
 The arrays keep the names of transformers, so that the architectures read them as those of any other checkpoint; each is
-made float32 when it is read. Special tokens are added as the file says.
+made float32 when it is read. What llama.cpp's converter changes in them is undone: 1 is added to the norms of Gemma,
+and the rows of the queries and keys of Llama are in another order. Special tokens are added as the file says.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, normalizers, pre_tokenizers, processors
-from tokenizers.models import BPE, WordPiece
 
+from gemel.checkpoint.architecture import key_set
 from gemel.checkpoint.files import Tensors, is_finite
 from gemel.checkpoint.folder import Checkpoint
+from gemel.checkpoint.gguf_file import GgufFile
 from gemel.checkpoint.head import Dense, PoolingConfig
-from gemel.errors import MissingExtra, ModelError
+from gemel.errors import ModelError
 
 _POOLINGS = {1: "mean", 2: "cls", 3: "last"}
+_NO_POOLING, _RERANKER = 0, 4
 
-_CONTROL, _USER_DEFINED = 3, 4  # kinds of tokens that stand in a text as they are
-
-_QWEN2 = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
-    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+_KEYS = key_set(
+    "attention.causal attention.head_count attention.head_count_kv attention.key_length",
+    "attention.layer_norm_epsilon attention.layer_norm_rms_epsilon attention.sliding_window",
+    "attention.sliding_window_pattern attention.value_length block_count context_length embedding_length",
+    "expert_count feed_forward_length hidden_act pooling_type rope.dimension_count rope.dimension_count_swa",
+    "rope.freq_base rope.freq_base_swa rope.scaling.factor rope.scaling.original_context_length rope.scaling.type",
 )
-"""Where the tokenizers of Qwen 2 and 3 split a text first."""
+"""Settings of an architecture: followed."""
 
-_SPACE = "\u2581"
+_HARMLESS = key_set(
+    "classifier.output_labels dense_2_feat_in dense_2_feat_out dense_3_feat_in dense_3_feat_out expert_used_count",
+    "final_logit_softcapping rope.scaling.finetuned tensor_data_layout vocab_size",
+)
+"""Settings of an architecture that change no vector, or that the shapes of arrays show."""
+
+_UNUSED = ("output.", "cls.", "rope_freqs.")
+"""Arrays behind the network, and the factors of rotary positions, which become a setting."""
 
 
 def read_gguf(path: Path, *, name: str | None = None) -> Checkpoint:
     """The embedding model in a GGUF file."""
     file = GgufFile(path)
-    kind = file.get("general.architecture")
-    if kind not in _KINDS:
-        raise ModelError(f"{path} has the architecture {kind!r}. Read from GGUF files: {', '.join(_KINDS)}")
-    layout = _KINDS[kind]
-    weights = GgufTensors(file, layout)
-    pooling = file.own("pooling_type", layout.pooling)
-    if pooling not in _POOLINGS:
+    kind = file.architecture
+    if kind not in _LAYOUTS:
         raise ModelError(
-            f"{path}: the pooling type {pooling!r} is not supported. Is it a model for embeddings?"
+            f"{path} has the architecture {kind!r:.60}. Read from GGUF files: {', '.join(_LAYOUTS)}."
+            f"{' Models with experts (MoE) are not supported.' if 'moe' in kind else ''}"
+            " Take another model, or the safetensors of this one"
         )
+    _check_settings(file)
+    layout = _LAYOUTS[kind]
+    config = layout.config(file)
+    pooling, notes = _pooling(file, layout)
     dense = [
         Dense(file.array(f"{each}.weight"), None, "identity")
         for each in layout.dense
         if f"{each}.weight" in file
     ]
     return Checkpoint(
-        folder=path.parent,
+        folder=path,  # with which it is loaded again, such as in another process
         name=name or path.stem,
         kind="transformer",
-        config=layout.config(file),
-        weights=weights,
+        config=config,
+        weights=GgufTensors(file, layout),
         tokenizer_file=path,
         lowercase=False,
-        max_length=file.own("context_length"),
-        pooling=PoolingConfig((_POOLINGS[pooling],)),
+        max_length=file.size("context_length"),
+        pooling=PoolingConfig((pooling,)),
         dense=tuple(dense),
         normalize=True,
         prompts={},
@@ -69,64 +81,60 @@ def read_gguf(path: Path, *, name: str | None = None) -> Checkpoint:
         similarity="cosine",
         notes=(
             "GGUF files have no prompts and no Normalize module: vectors are normalized, as llama.cpp does",
+            *notes,
         ),
         parts=(path,),
     )
 
 
-class GgufFile:
-    """Settings and arrays of one file."""
+def _check_settings(file: GgufFile) -> None:
+    """Refuse a setting that is not followed, a network with experts, and a part of a split file."""
+    start = f"{file.architecture}."
+    unknown = [
+        key for key in file.keys if key.startswith(start) and key[len(start) :] not in _KEYS | _HARMLESS
+    ]
+    if unknown:
+        raise ModelError(
+            f"{file.path} sets {unknown[0]!r}, which is not followed. Take the safetensors of the model"
+        )
+    if file.own("expert_count", 0) != 0:
+        raise ModelError(
+            f"{file.path} is a model with experts (MoE), which is not supported. Take another model"
+        )
+    if file.get("split.count", 0) not in (0, 1):
+        raise ModelError(
+            f"{file.path} is one of {file.get('split.count')} parts of a model. Join them with llama.cpp's "
+            "llama-gguf-split --merge, and load the result"
+        )
 
-    def __init__(self, path: Path) -> None:
-        try:
-            from gguf import GGUFReader
-        except ImportError as error:
-            raise MissingExtra("reading a GGUF file", "gguf", "gguf") from error
-        if not path.is_file():
-            raise ModelError(f"no file {path}. Give an existing GGUF file")
-        self.path = path
-        try:
-            self._reader = GGUFReader(path)
-            self._arrays = {tensor.name: tensor for tensor in self._reader.tensors}
-        except Exception as error:  # its parser trusts the numbers of the file: any kind of error
-            raise ModelError(
-                f"{path} is not a complete GGUF file ({error}). Fetch or copy it again"
-            ) from error
 
-    def __contains__(self, name: str) -> bool:
-        return name in self._arrays
-
-    @property
-    def names(self) -> list[str]:
-        return list(self._arrays)
-
-    def get(self, key: str, default: Any = None) -> Any:  # noqa: ANN401 - any value of the file
-        """A setting; the default where the file does not have it."""
-        field = self._reader.get_field(key)
-        return default if field is None else field.contents()
-
-    def own(self, key: str, default: Any = None) -> Any:  # noqa: ANN401 - any value of the file
-        """A setting of the architecture; without a default it must be there."""
-        kind = self.get("general.architecture")
-        value = self.get(f"{kind}.{key}", default)
-        if value is None:
-            raise ModelError(f"{self.path} does not say {kind}.{key}: it is not complete, or not a model")
-        return value
-
-    def shape(self, name: str) -> tuple[int, ...]:
-        return tuple(int(size) for size in reversed(self._arrays[name].shape))
-
-    def array(self, name: str) -> NDArray[np.float32]:
-        """An array as float32, whatever it is stored as."""
-        from gguf.quants import dequantize
-
-        tensor = self._arrays[name]
-        try:
-            numbers = dequantize(tensor.data, tensor.tensor_type)
-        except NotImplementedError as error:
-            kind = tensor.tensor_type.name
-            raise ModelError(f"{self.path}: {name!r} is stored as {kind}, which is not supported") from error
-        return np.array(numbers, dtype=np.float32).reshape(self.shape(name))
+def _pooling(file: GgufFile, layout: _Layout) -> tuple[str, list[str]]:
+    """The pooling of a file, and what people should know about it."""
+    number = file.own("pooling_type", _NO_POOLING)
+    if number == _RERANKER:
+        raise ModelError(
+            f"{file.path} is a reranker (pooling type {number}), not a model for embeddings. Load its safetensors "
+            "with gemel.load_cross"
+        )
+    notes: list[str] = []
+    if isinstance(number, int) and number in _POOLINGS:
+        pooling = _POOLINGS[number]
+    elif number == _NO_POOLING:
+        pooling = layout.pooling
+        which = "token vectors are averaged" if pooling == "mean" else "the vector of the last token is taken"
+        notes = [f"the file names no pooling: {which} ({pooling})"]
+    else:
+        raise ModelError(
+            f"{file.path}: the pooling type {number!r:.60} is not known. Is it a model for embeddings?"
+        )
+    key = "tokenizer.ggml.add_eos_token"
+    if pooling == "last" and not file.get(key, False):
+        says = "does not say" if file.get(key) is None else "forbids"
+        notes.append(
+            f"the file {says} that a last token is added ({key}), so none is, as in llama.cpp. If the original "
+            "tokenizer adds one, the vectors differ from the original: convert the model again"
+        )
+    return pooling, notes
 
 
 @dataclass(frozen=True)
@@ -136,10 +144,12 @@ class _Layout:
     config: Callable[[GgufFile], dict[str, Any]]
     names: Mapping[str, str]
     """Names of arrays to those of transformers; {} is the number of the block."""
-    pooling: int = 1
-    """Its number in GGUF files, where the file does not say it."""
+    pooling: str = "mean"
+    """Where the file does not say it: a causal network has read the whole text only at its last token."""
     grown_norms: bool = False
     """The file has the weights of norms with 1 added (Gemma)."""
+    turned: Mapping[str, str] = field(default_factory=dict)
+    """Arrays whose rows are in the order of interleaved rotary positions, and the setting with their heads (Llama)."""
     dense: tuple[str, ...] = ()
 
 
@@ -148,19 +158,25 @@ class GgufTensors(Tensors):
 
     def __init__(self, file: GgufFile, layout: _Layout) -> None:
         self.files = (file.path,)
-        self._file, self._grown = file, layout.grown_norms
+        self._file, self._layout = file, layout
         self._names: dict[str, str] = {}
         dense = {f"{name}.weight" for name in layout.dense}
         for stored in file.names:
-            if stored not in dense and not stored.startswith(("rope_freqs", "output.", "cls.")):
-                self._names[self._renamed(stored, layout)] = stored
+            if stored not in dense and not stored.startswith(_UNUSED):
+                self._names[self._renamed(stored)] = stored
 
     def __getitem__(self, name: str) -> NDArray[np.float32]:
         return self.read(name)
 
     def read(self, name: str) -> NDArray[np.float32]:
         array = self._file.array(self._names[name])
-        return array - np.float32(1) if self._grown and name.endswith("norm.weight") else array
+        if self._layout.grown_norms and name.endswith("norm.weight"):
+            array -= np.float32(1)
+        stem = self._names[name].rpartition(".")[0].rpartition(".")[2]
+        if stem in self._layout.turned:
+            heads = self._file.size(self._layout.turned[stem], self._file.size("attention.head_count"))
+            array = _unturned(array, heads, f"{self._file.path}: {self._names[name]!r}")
+        return array
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)
@@ -180,79 +196,220 @@ class GgufTensors(Tensors):
     def finite(self, name: str) -> bool:
         return is_finite(self.read(name))
 
-    def _renamed(self, stored: str, layout: _Layout) -> str:
+    def _renamed(self, stored: str) -> str:
         stem, _, end = stored.rpartition(".")
         number = ""
-        if stem.startswith("blk."):
-            _, number, stem = stem.split(".", 2)
-            stem = f"blk.{stem}"
-        if stem not in layout.names:
-            raise ModelError(f"{self._file.path}: the array {stored!r} is not known for this architecture")
-        return f"{layout.names[stem].format(number)}.{end}"
+        parts = stem.split(".", 2)
+        if parts[0] == "blk" and len(parts) == 3:
+            number, stem = parts[1], f"blk.{parts[2]}"
+        if stem not in self._layout.names:
+            raise ModelError(
+                f"{self._file.path}: the array {stored!r:.100} is not known for the architecture "
+                f"{self._file.architecture!r}. Take the safetensors of the model"
+            )
+        return f"{self._layout.names[stem].format(number)}.{end}"
+
+
+def _unturned(array: NDArray[np.float32], heads: int, what: str) -> NDArray[np.float32]:
+    """Rows of queries or keys in the order of transformers: the first halves of the pairs, then the second ones."""
+    rows = len(array) if array.ndim else 0
+    if rows % (2 * heads):
+        raise ModelError(f"{what} has {rows} rows, which {heads} heads of an even size do not divide")
+    return array.reshape(heads, rows // heads // 2, 2, -1).swapaxes(1, 2).reshape(array.shape)
+
+
+# Settings, as config.json of transformers has them.
 
 
 def _sizes(file: GgufFile) -> dict[str, Any]:
     return {
-        "hidden_size": file.own("embedding_length"),
-        "intermediate_size": file.own("feed_forward_length"),
-        "num_hidden_layers": file.own("block_count"),
-        "num_attention_heads": file.own("attention.head_count"),
-        "max_position_embeddings": file.own("context_length"),
+        "hidden_size": file.size("embedding_length"),
+        "intermediate_size": file.size("feed_forward_length"),
+        "num_hidden_layers": file.size("block_count"),
+        "num_attention_heads": file.size("attention.head_count"),
+        "max_position_embeddings": file.size("context_length"),
     }
+
+
+def _require(file: GgufFile, key: str, value: object, default: object = None) -> None:
+    """Refuse another value of a setting; where the file does not have it, it is the default."""
+    given = file.own(key, value if default is None else default)
+    if given != value:
+        raise ModelError(
+            f"{file.path}: {file.architecture}.{key} is {given!r:.60}, only {value!r} is supported. Take the "
+            "safetensors of the model"
+        )
+
+
+def _rows(file: GgufFile, name: str) -> int:
+    """Rows of a table that the network needs."""
+    if name not in file or len(file.shape(name)) != 2:
+        raise ModelError(
+            f"{file.path} has no table {name!r}, without which {file.architecture!r} is not read"
+        )
+    return file.shape(name)[0]
 
 
 def _bert(file: GgufFile) -> dict[str, Any]:
-    tables = ("position_embd.weight", "token_types.weight")
-    if missing := next((name for name in tables if name not in file), None):
-        raise ModelError(
-            f"{file.path} has no array {missing!r}: only BERT with positions and token types is read"
-        )
-    positions, types = (file.shape(name)[0] for name in tables)
+    """BERT, and RoBERTa and XLM-R, whose table of positions the converter makes start at 0."""
+    _require(file, "attention.causal", False)
     return {
         "model_type": "bert",
         **_sizes(file),
-        "layer_norm_eps": file.own("attention.layer_norm_epsilon"),
-        "max_position_embeddings": positions,
-        "type_vocab_size": types,
+        "layer_norm_eps": file.number("attention.layer_norm_epsilon"),
+        "max_position_embeddings": _rows(file, "position_embd.weight"),
+        "type_vocab_size": _rows(file, "token_types.weight"),
     }
 
 
-def _qwen3(file: GgufFile) -> dict[str, Any]:
-    if file.get("qwen3.rope.scaling.type") not in (None, "none"):
-        raise ModelError(f"{file.path}: scaled rotary positions are not supported in GGUF files")
+def _nomic(file: GgufFile) -> dict[str, Any]:
+    _require(file, "attention.causal", False)
+    sizes = _sizes(file)
+    _require(file, "rope.dimension_count", sizes["hidden_size"] // sizes["num_attention_heads"])
+    return {
+        "model_type": "nomic_bert",
+        **sizes,
+        "layer_norm_eps": file.number("attention.layer_norm_epsilon"),
+        "type_vocab_size": _rows(file, "token_types.weight"),
+        "hidden_act": "silu",
+        "rope_theta": file.number("rope.freq_base", 1000.0, over=1.0),
+        "rope_scaling": _scaling(file),
+    }
+
+
+def _modern(file: GgufFile) -> dict[str, Any]:
+    _require(file, "attention.causal", False)
+    _require(file, "rope.scaling.type", "none")
     sizes = _sizes(file)
     return {
-        "model_type": "qwen3",
+        "model_type": "modernbert",
         **sizes,
-        "num_key_value_heads": file.own("attention.head_count_kv", sizes["num_attention_heads"]),
-        "head_dim": file.own("attention.key_length", sizes["hidden_size"] // sizes["num_attention_heads"]),
-        "rms_norm_eps": file.own("attention.layer_norm_rms_epsilon"),
-        "rope_theta": file.own("rope.freq_base", 10_000.0),
-        "hidden_act": "silu",
-        "is_causal": file.own("attention.causal", True),
+        "norm_eps": file.number("attention.layer_norm_epsilon"),
+        "norm_bias": "output_norm.bias" in file,
+        "attention_bias": "blk.0.attn_qkv.bias" in file,
+        "mlp_bias": "blk.0.ffn_up.bias" in file,
+        "hidden_activation": file.own("hidden_act", "gelu"),
+        "global_rope_theta": file.number("rope.freq_base", 160_000.0, over=1.0),
+        "local_rope_theta": file.number("rope.freq_base_swa", 10_000.0, over=1.0),
+        "local_attention": file.size("attention.sliding_window", 128),
+        "layer_types": _layer_types(file, sizes["num_hidden_layers"], 3, full_first=True),
     }
+
+
+def _decoder(file: GgufFile, model_type: str) -> dict[str, Any]:
+    sizes = _sizes(file)
+    head = file.size("attention.key_length", max(1, sizes["hidden_size"] // sizes["num_attention_heads"]))
+    for key in ("attention.value_length", "rope.dimension_count", "rope.dimension_count_swa"):
+        _require(file, key, head)
+    return {
+        "model_type": model_type,
+        **sizes,
+        "num_key_value_heads": file.size("attention.head_count_kv", sizes["num_attention_heads"]),
+        "head_dim": head,
+        "rms_norm_eps": file.number("attention.layer_norm_rms_epsilon"),
+        "rope_theta": file.number("rope.freq_base", 10_000.0, over=1.0),
+        "rope_scaling": _scaling(file),
+        "is_causal": file.flag(f"{file.architecture}.attention.causal", True),
+    }
+
+
+def _llama(file: GgufFile) -> dict[str, Any]:
+    config = _decoder(file, "llama")
+    if "rope_freqs.weight" in file:
+        config["rope_scaling"] = _llama3(file, config)
+    biases = {"attention_bias": "blk.0.attn_q.bias" in file, "mlp_bias": "blk.0.ffn_up.bias" in file}
+    return {**config, **biases, "hidden_act": "silu"}
+
+
+def _qwen(file: GgufFile) -> dict[str, Any]:
+    return {**_decoder(file, file.architecture), "hidden_act": "silu"}
 
 
 _GEMMA_EVERY = 6  # of six layers the last sees the whole text
+_GEMMA_27B = 62  # layers of the one Gemma 3 whose scores are not divided by the root of the size of a head
 
 
 def _gemma(file: GgufFile) -> dict[str, Any]:
-    sizes = _sizes(file)
-    head = file.own("attention.key_length", 256)
+    config = _decoder(file, "gemma3_text")
+    layers, causal = config["num_hidden_layers"], config.pop("is_causal")
+    wide = config["hidden_size"] // config["num_attention_heads"]
     return {
-        "model_type": "gemma3_text",
-        **sizes,
-        "num_key_value_heads": file.own("attention.head_count_kv", sizes["num_attention_heads"]),
-        "head_dim": head,
-        "query_pre_attn_scalar": head,
-        "rms_norm_eps": file.own("attention.layer_norm_rms_epsilon"),
-        "rope_theta": file.own("rope.freq_base", 1_000_000.0),
-        "rope_local_base_freq": file.own("rope.freq_base_swa", 10_000.0),
-        "sliding_window": file.own("attention.sliding_window"),
-        "sliding_window_pattern": _GEMMA_EVERY,
-        "use_bidirectional_attention": True,
+        **config,
+        "query_pre_attn_scalar": wide if layers == _GEMMA_27B else config["head_dim"],
+        "rope_theta": file.number("rope.freq_base", 1_000_000.0, over=1.0),
+        "rope_local_base_freq": file.number("rope.freq_base_swa", 10_000.0, over=1.0),
+        "sliding_window": file.size("attention.sliding_window"),
+        "layer_types": _layer_types(file, layers, _GEMMA_EVERY),
+        "use_bidirectional_attention": not causal,
     }
 
+
+def _embedding_gemma(file: GgufFile) -> dict[str, Any]:
+    """llama.cpp reads it without the causal mask whatever the file says, and files do not say."""
+    return {**_gemma(file), "use_bidirectional_attention": True}
+
+
+def _layer_types(file: GgufFile, layers: int, every: int, *, full_first: bool = False) -> list[str]:
+    """Full or sliding attention of each layer: every so many is full, or the file has a flag for each."""
+    pattern = file.own("attention.sliding_window_pattern", every)
+    if isinstance(pattern, list):
+        sliding = [bool(each) for each in pattern]
+    else:
+        every = file.size("attention.sliding_window_pattern", every)
+        sliding = [bool((layer if full_first else layer + 1) % every) for layer in range(min(layers, _MOST))]
+    return ["sliding_attention" if each else "full_attention" for each in sliding]
+
+
+_MOST = 4096  # layers: the size of a list before the number of layers is checked
+
+
+def _scaling(file: GgufFile) -> dict[str, Any] | None:
+    """How rotary positions are scaled; None: they are not."""
+    kind, factor = file.own("rope.scaling.type", "none"), file.number("rope.scaling.factor", 1.0, over=-1.0)
+    if kind == "none" or (kind == "linear" and factor in (0.0, 1.0)):
+        return None
+    if kind not in ("linear", "yarn"):
+        raise ModelError(
+            f"{file.path} scales the rotary positions in the way {kind!r:.60}, only linear and yarn are supported"
+        )
+    original = file.own("rope.scaling.original_context_length", 0)
+    more = {"original_max_position_embeddings": original} if kind == "yarn" and original else {}
+    return {"rope_type": kind, "factor": factor, **more}
+
+
+_LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0}
+_LLAMA3_CONTEXT = 8192
+
+
+def _llama3(file: GgufFile, config: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The scaling of Llama 3.1 and later, whose factors the file has instead of its settings: all are compared."""
+    factors = file.array("rope_freqs.weight").ravel().astype(np.float64)
+    head, context = config["head_dim"], file.size("rope.scaling.original_context_length", _LLAMA3_CONTEXT)
+    factor = float(factors.max(initial=1.0))
+    expected = np.array(
+        [
+            _llama3_factor(config["rope_theta"] ** (-2 * pair / head), factor, context)
+            for pair in range(min(head // 2, len(factors)))
+        ]
+    )
+    if factors.shape != (head // 2,) or not np.allclose(factors, expected, rtol=1e-3, atol=0):
+        raise ModelError(
+            f"{file.path} scales the rotary positions by factors of its own ('rope_freqs.weight'), which are not those "
+            "of Llama 3. Take the safetensors of the model"
+        )
+    if factor == 1.0:
+        return None
+    return {"rope_type": "llama3", "factor": factor, "original_max_position_embeddings": context, **_LLAMA3}
+
+
+def _llama3_factor(speed: float, factor: float, context: int) -> float:
+    """By how much one rotation is slowed down."""
+    turns = context * speed / (2 * math.pi)
+    blend = (turns - _LLAMA3["low_freq_factor"]) / (_LLAMA3["high_freq_factor"] - _LLAMA3["low_freq_factor"])
+    return 1 / ((1 - min(max(blend, 0.0), 1.0)) / factor + min(max(blend, 0.0), 1.0))
+
+
+# Names of arrays.
 
 _DECODER_NAMES = {
     "token_embd": "embed_tokens",
@@ -261,13 +418,24 @@ _DECODER_NAMES = {
     "blk.attn_q": "layers.{}.self_attn.q_proj",
     "blk.attn_k": "layers.{}.self_attn.k_proj",
     "blk.attn_v": "layers.{}.self_attn.v_proj",
-    "blk.attn_q_norm": "layers.{}.self_attn.q_norm",
-    "blk.attn_k_norm": "layers.{}.self_attn.k_norm",
     "blk.attn_output": "layers.{}.self_attn.o_proj",
     "blk.ffn_norm": "layers.{}.post_attention_layernorm",
     "blk.ffn_gate": "layers.{}.mlp.gate_proj",
     "blk.ffn_up": "layers.{}.mlp.up_proj",
     "blk.ffn_down": "layers.{}.mlp.down_proj",
+}
+
+_QWEN3_NAMES = {
+    **_DECODER_NAMES,
+    "blk.attn_q_norm": "layers.{}.self_attn.q_norm",
+    "blk.attn_k_norm": "layers.{}.self_attn.k_norm",
+}
+
+_GEMMA_NAMES = {
+    **_QWEN3_NAMES,
+    "blk.post_attention_norm": "layers.{}.post_attention_layernorm",
+    "blk.ffn_norm": "layers.{}.pre_feedforward_layernorm",
+    "blk.post_ffw_norm": "layers.{}.post_feedforward_layernorm",
 }
 
 _BERT_NAMES = {
@@ -285,137 +453,43 @@ _BERT_NAMES = {
     "blk.layer_output_norm": "encoder.layer.{}.output.LayerNorm",
 }
 
-_GEMMA_NAMES = {
-    **_DECODER_NAMES,
-    "blk.post_attention_norm": "layers.{}.post_attention_layernorm",
-    "blk.ffn_norm": "layers.{}.pre_feedforward_layernorm",
-    "blk.post_ffw_norm": "layers.{}.post_feedforward_layernorm",
+_NOMIC_NAMES = {
+    "token_embd": "embeddings.word_embeddings",
+    "token_types": "embeddings.token_type_embeddings",
+    "token_embd_norm": "emb_ln",
+    "blk.attn_qkv": "encoder.layers.{}.attn.Wqkv",
+    "blk.attn_output": "encoder.layers.{}.attn.out_proj",
+    "blk.attn_output_norm": "encoder.layers.{}.norm1",
+    "blk.ffn_up": "encoder.layers.{}.mlp.fc11",
+    "blk.ffn_gate": "encoder.layers.{}.mlp.fc12",
+    "blk.ffn_down": "encoder.layers.{}.mlp.fc2",
+    "blk.layer_output_norm": "encoder.layers.{}.norm2",
 }
 
-_KINDS = {
+_MODERN_NAMES = {
+    "token_embd": "embeddings.tok_embeddings",
+    "token_embd_norm": "embeddings.norm",
+    "output_norm": "final_norm",
+    "blk.attn_norm": "layers.{}.attn_norm",
+    "blk.attn_qkv": "layers.{}.attn.Wqkv",
+    "blk.attn_output": "layers.{}.attn.Wo",
+    "blk.ffn_norm": "layers.{}.mlp_norm",
+    "blk.ffn_up": "layers.{}.mlp.Wi",
+    "blk.ffn_down": "layers.{}.mlp.Wo",
+}
+
+_TURNED = {"attn_q": "attention.head_count", "attn_k": "attention.head_count_kv"}
+
+_LAYOUTS = {
     "bert": _Layout(_bert, _BERT_NAMES),
-    "qwen3": _Layout(_qwen3, _DECODER_NAMES, pooling=3),
-    "gemma-embedding": _Layout(_gemma, _GEMMA_NAMES, grown_norms=True, dense=("dense_2", "dense_3")),
+    "nomic-bert": _Layout(_nomic, _NOMIC_NAMES),
+    "modern-bert": _Layout(_modern, _MODERN_NAMES),
+    "llama": _Layout(_llama, _DECODER_NAMES, pooling="last", turned=_TURNED),
+    "qwen2": _Layout(_qwen, _DECODER_NAMES, pooling="last"),
+    "qwen3": _Layout(_qwen, _QWEN3_NAMES, pooling="last"),
+    "gemma3": _Layout(_gemma, _GEMMA_NAMES, pooling="last", grown_norms=True),
+    "gemma-embedding": _Layout(
+        _embedding_gemma, _GEMMA_NAMES, grown_norms=True, dense=("dense_2", "dense_3")
+    ),
 }
-
-
-def gguf_tokenizer(path: Path) -> Tokenizer:
-    """The tokenizer of a file: WordPiece, byte-level BPE, or SentencePiece with scores."""
-    file = GgufFile(path)
-    kind = file.get("tokenizer.ggml.model")
-    tokens = file.get("tokenizer.ggml.tokens")
-    if kind not in _TOKENIZERS or not isinstance(tokens, list):
-        raise ModelError(
-            f"{path} has a tokenizer of the kind {kind!r}. Read from GGUF files: {', '.join(_TOKENIZERS)}"
-        )
-    tokenizer, first, last = _TOKENIZERS[kind](file, tokens)
-    kinds = file.get("tokenizer.ggml.token_type") or []
-    added = [
-        (token, each) for token, each in zip(tokens, kinds, strict=False) if each in (_CONTROL, _USER_DEFINED)
-    ]
-    tokenizer.add_special_tokens([token for token, each in added if each == _CONTROL])
-    tokenizer.add_tokens(
-        [AddedToken(token, normalized=False) for token, each in added if each == _USER_DEFINED]
-    )
-    ends = [None if number is None else (tokens[number], number) for number in (first, last)]
-    named = [end for end in ends if end is not None]
-    if named:
-        before, after = ([] if end is None else [end[0]] for end in ends)
-        tokenizer.post_processor = processors.TemplateProcessing(
-            single=[*before, "$A", *after], pair=[*before, "$A", *after, "$B", *after], special_tokens=named
-        )
-    return tokenizer
-
-
-def _ends(file: GgufFile, *, before: bool, after: bool) -> tuple[int | None, int | None]:
-    """Ids of the tokens before and after each text, as the file says; the defaults are those of llama.cpp."""
-    first = (
-        file.get("tokenizer.ggml.bos_token_id") if file.get("tokenizer.ggml.add_bos_token", before) else None
-    )
-    last = (
-        file.get("tokenizer.ggml.eos_token_id") if file.get("tokenizer.ggml.add_eos_token", after) else None
-    )
-    return first, last
-
-
-_Opened = tuple[Tokenizer, int | None, int | None]
-
-
-def _wordpiece(file: GgufFile, tokens: list[str]) -> _Opened:
-    """llama.cpp writes the start of a word as a mark, and the rest of one without the ## of BERT."""
-
-    kinds = file.get("tokenizer.ggml.token_type") or [0] * len(tokens)
-
-    def original(token: str, kind: int) -> str:
-        if kind == _CONTROL or (token.startswith("[") and token.endswith("]")):
-            return token
-        return token[1:] if token.startswith(_SPACE) else f"##{token}"
-
-    words = [original(token, kind) for token, kind in zip(tokens, kinds, strict=True)]
-    special = [word for word, token in zip(words, tokens, strict=True) if word == token]
-    cased = any(word != word.lower() for word in set(words) - set(special))
-    unknown = words[
-        file.get("tokenizer.ggml.unknown_token_id", words.index("[UNK]") if "[UNK]" in words else 0)
-    ]
-    vocabulary = {word: number for number, word in enumerate(words)}
-    tokenizer = Tokenizer(WordPiece(vocabulary, unk_token=unknown, max_input_chars_per_word=100))
-    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=not cased)
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    tokenizer.decoder = decoders.WordPiece()
-    first = file.get("tokenizer.ggml.cls_token_id", vocabulary.get("[CLS]"))
-    last = file.get("tokenizer.ggml.seperator_token_id", vocabulary.get("[SEP]"))
-    known = [word for word in ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]") if word in vocabulary]
-    tokenizer.add_special_tokens(known)
-    return tokenizer, first, last
-
-
-def _byte_bpe(file: GgufFile, tokens: list[str]) -> _Opened:
-    kind = file.get("tokenizer.ggml.pre")
-    if kind != "qwen2":
-        raise ModelError(f"{file.path}: the pre-tokenizer {kind!r} is not supported, only 'qwen2'")
-    merges = [tuple(merge.split(" ", 1)) for merge in file.get("tokenizer.ggml.merges", [])]
-    tokenizer = Tokenizer(BPE({token: number for number, token in enumerate(tokens)}, merges))
-    tokenizer.normalizer = normalizers.NFC()
-    split = pre_tokenizers.Split(Regex(_QWEN2), "isolated")
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
-    )
-    tokenizer.decoder = decoders.ByteLevel()
-    return (tokenizer, *_ends(file, before=False, after=False))
-
-
-def _pieces(file: GgufFile, tokens: list[str]) -> _Opened:
-    """BPE whose merges are the pairs of pieces that make a piece, those with the best score first."""
-    vocabulary = {token: number for number, token in enumerate(tokens)}
-    scores = file.get("tokenizer.ggml.scores") or []
-    if len(scores) != len(tokens):
-        raise ModelError(f"{file.path}: {len(tokens)} tokens, but {len(scores)} scores")
-    merges: list[tuple[float, int, int, str, str]] = []
-    for token, score in zip(tokens, scores, strict=True):
-        for cut in range(1, len(token)):
-            left, right = token[:cut], token[cut:]
-            if left in vocabulary and right in vocabulary:
-                merges.append((-score, vocabulary[left], vocabulary[right], left, right))
-    merges.sort(key=lambda each: each[0])
-    unknown = file.get("tokenizer.ggml.unknown_token_id")
-    model = BPE(
-        vocabulary,
-        [(left, right) for *_, left, right in merges],
-        unk_token=None if unknown is None else tokens[unknown],
-        fuse_unk=True,
-        byte_fallback=True,
-    )
-    tokenizer = Tokenizer(model)
-    first = [normalizers.Prepend(_SPACE)] if file.get("tokenizer.ggml.add_space_prefix", True) else []
-    tokenizer.normalizer = normalizers.Sequence([*first, normalizers.Replace(" ", _SPACE)])
-    tokenizer.decoder = decoders.Sequence(
-        [decoders.Replace(_SPACE, " "), decoders.ByteFallback(), decoders.Fuse()]
-    )
-    return (tokenizer, *_ends(file, before=True, after=False))
-
-
-_TOKENIZERS: Mapping[str, Callable[[GgufFile, list[str]], _Opened]] = {
-    "bert": _wordpiece,
-    "gpt2": _byte_bpe,
-    "llama": _pieces,
-}
+"""By `general.architecture`."""

@@ -31,7 +31,13 @@ class License:
 
 
 def read_license(folder: Path) -> License | None:
-    """The license in the front matter of README.md; None: the card names none, or there is no card."""
+    """The license in the front matter of README.md or in a GGUF file; None: it names none, or there is no card."""
+    if folder.suffix == ".gguf":
+        from gemel.checkpoint.gguf_file import GgufFile
+
+        file = GgufFile(folder)
+        named, link = (file.get(f"general.license{part}") for part in ("", ".link"))
+        return License(str(named), None if link is None else str(link)) if named else None
     card = folder / "README.md"
     try:
         text = card.read_text(encoding="utf-8", errors="replace")[:_LONGEST] if card.is_file() else ""

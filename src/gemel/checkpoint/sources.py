@@ -37,21 +37,32 @@ def find_model(name: str | Path, *, revision: str | None = None, offline: bool =
     environment: nothing is downloaded.
     """
     offline = offline or is_offline()
+    try:
+        folder = _by_path(name, revision=revision, offline=offline)
+    except (OSError, RuntimeError) as error:  # a path that is too long, or the home of nobody
+        raise ModelError(
+            f"{str(name)!r:.100} is neither a folder nor the name of a model: {error}"
+        ) from error
+    return folder or _by_name(str(name), revision=revision, offline=offline)
+
+
+def _by_path(name: str | Path, *, revision: str | None, offline: bool) -> Path | None:
+    """The folder or GGUF file at a path; None: it is not a path, but the name of a model."""
     folder = Path(name).expanduser()
-    if (
+    if not (
         isinstance(name, Path)
         or _is_path(name)
         or folder.suffix == ".gguf"
         or (revision is None and _is_folder_here(name, offline))
     ):
-        if revision is not None:
-            raise ModelError(f"{str(name)!r} is a folder, which has no revision {revision!r}")
-        if folder.suffix == ".gguf" and folder.is_file():
-            return folder
-        if not folder.is_dir():
-            raise ModelError(f"no model folder {folder}. Give an existing folder or the name of a model")
+        return None
+    if revision is not None:
+        raise ModelError(f"{str(name)!r} is a folder, which has no revision {revision!r}")
+    if folder.suffix == ".gguf" and folder.is_file():
         return folder
-    return _by_name(name, revision=revision, offline=offline)
+    if not folder.is_dir():
+        raise ModelError(f"no model folder {folder}. Give an existing folder or the name of a model")
+    return folder
 
 
 def _by_name(name: str, *, revision: str | None, offline: bool) -> Path:
@@ -96,8 +107,9 @@ def remove(name: str) -> Path:
 
 
 def folder_size(folder: Path) -> int:
-    """Bytes of all files below `folder`."""
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    """Bytes of all files below `folder`, or of the one file."""
+    paths = [folder] if folder.is_file() else folder.rglob("*")
+    return sum(path.stat().st_size for path in paths if path.is_file())
 
 
 def _is_path(name: str | Path) -> bool:

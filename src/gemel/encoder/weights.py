@@ -276,7 +276,7 @@ class CheckpointWeights:
 
     def word(self, width: int) -> Array:
         """The token table, not copied; as many rows as it has."""
-        rows = self._shape(self._word)[0]
+        rows = next(iter(self._shape(self._word)), 0)
         self._check_shape(self._word, (rows, width))
         if not rows:
             raise ModelError(f"the weight {self._prefix + self._word!r} has no rows: the vocabulary is empty")
