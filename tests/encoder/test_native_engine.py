@@ -24,7 +24,9 @@ pytestmark = pytest.mark.skipif(
 )
 LEVELS = native.levels()
 BFLOAT16_LEVELS = [level for level in LEVELS if native.runs_bfloat16(level)]
-DISTINCT = [*dict.fromkeys((*LEVELS[:1], "baseline"))] if LEVELS else []  # the other levels have the bits of the best
+DISTINCT = (
+    [*dict.fromkeys((*LEVELS[:1], "baseline"))] if LEVELS else []
+)  # the other levels have the bits of the best
 FUSING = [level for level in LEVELS if level != "baseline"]  # multiply and add are rounded once, not twice
 KERNELS = [
     *((precision, level) for precision in ("float32", "int8") for level in LEVELS),
@@ -177,13 +179,25 @@ def test_every_level_that_fuses_gives_the_same_bits(folder, precision):
 def compiled(folder, level, flags):
     """A kernel compiled by this test for a level of its own."""
     path = folder / f"{level}.so"
-    basic = ["-O1", "-std=c++17", "-shared", "-fPIC", "-pthread", "-w", "-fno-math-errno", "-ffp-contract=off"]
+    basic = [
+        "-O1",
+        "-std=c++17",
+        "-shared",
+        "-fPIC",
+        "-pthread",
+        "-w",
+        "-fno-math-errno",
+        "-ffp-contract=off",
+    ]
     subprocess.run([COMPILER, *basic, *flags, SOURCE, "-o", path], check=True)
     return path
 
 
 EMULATED = {  # instructions that this processor may not have, in plain C++: what is around them is tested everywhere
-    "amx": ("avx512vnni", ["-DGEMEL_EMULATE_AMX", *(f"-mavx512{part}" for part in ("f", "bw", "vl", "dq", "vnni"))]),
+    "amx": (
+        "avx512vnni",
+        ["-DGEMEL_EMULATE_AMX", *(f"-mavx512{part}" for part in ("f", "bw", "vl", "dq", "vnni"))],
+    ),
     "avxvnni": ("avx2", ["-DGEMEL_EMULATE_AVXVNNI", "-mavx2", "-mfma"]),
 }
 

@@ -83,7 +83,9 @@ def _engines() -> dict[str, Any]:
     from gemel.vectors.scan import native_scanner
 
     return {
-        "native": {"kernels": {level: {"bfloat16": native.runs_bfloat16(level)} for level in native.levels()}},
+        "native": {
+            "kernels": {level: {"bfloat16": native.runs_bfloat16(level)} for level in native.levels()}
+        },
         "onnxruntime": {"providers": load_onnxruntime().get_available_providers()},
         "scan": {"kernels": [level for level in native_scanner.levels() if level != "numpy"]},
     }

@@ -340,13 +340,12 @@ class NativeEngine:
         if tables is None:
             return None
         packed = np.empty(
-            (len(tables), self._library.gemel_packed_bytes(*tables.shape[1:], _KINDS["float32"])), dtype=np.uint8
+            (len(tables), self._library.gemel_packed_bytes(*tables.shape[1:], _KINDS["float32"])),
+            dtype=np.uint8,
         )
         for table, panel in zip(tables, packed, strict=True):
             weight = np.ascontiguousarray(table * factor, dtype=np.float32)
-            self._library.gemel_pack(
-                weight.ctypes.data, *weight.shape, _KINDS["float32"], panel.ctypes.data
-            )
+            self._library.gemel_pack(weight.ctypes.data, *weight.shape, _KINDS["float32"], panel.ctypes.data)
         return self._address(packed)
 
     def _linear(self, name: str, linear: Linear, scaled: int = 0, scale: np.float32 | None = None) -> _Linear:
@@ -367,9 +366,7 @@ class NativeEngine:
         if self._store is None:
             weight = linear.read()
             weight = weight * factors[:, None] if scaled else np.ascontiguousarray(weight, dtype=np.float32)
-            self._library.gemel_pack(
-                weight.ctypes.data, outputs, inputs, self._kind, packed.ctypes.data
-            )
+            self._library.gemel_pack(weight.ctypes.data, outputs, inputs, self._kind, packed.ctypes.data)
         else:
             small = self._store.get(name, linear, self._factors)
             self._library.gemel_pack(
