@@ -158,3 +158,10 @@ def least(*lengths: int | None) -> int | None:
 def positive_or_none(value: object) -> int | None:
     """A whole number of at least 1; None for any other value."""
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
+
+
+def first_class(config: Mapping[str, Any]) -> str:
+    """The class of transformers that config.json names first; empty: none."""
+    named = config.get("architectures")
+    first = named[0] if isinstance(named, list) and named else None
+    return first if isinstance(first, str) else ""

@@ -16,9 +16,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from gemel.checkpoint.architecture import architecture_of, key_set, model_types
+from gemel.checkpoint.architecture import architecture_of, first_class, key_set, model_types
 from gemel.checkpoint.files import read_object, read_object_if_there
-from gemel.checkpoint.folder import Checkpoint, first_class, read_checkpoint
+from gemel.checkpoint.folder import Checkpoint, read_checkpoint
 from gemel.checkpoint.modules import read_side_steps
 from gemel.checkpoint.pair_prompt import (
     FORMATS,

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from gemel.checkpoint.architecture import (
     architecture_of,
+    first_class,
     has_task_folders,
     least,
     max_positions,
@@ -27,7 +28,6 @@ from gemel.checkpoint.files import (
     is_adapter,
     module_weights,
     other_format,
-    read_object,
     read_object_if_there,
 )
 from gemel.checkpoint.head import ClassificationHead, Dense, PoolingConfig, read_classification_head
@@ -230,13 +230,6 @@ def is_language_model(folder: Path) -> bool:
     return not (folder / "modules.json").is_file() and first_class(config).endswith("ForCausalLM")
 
 
-def first_class(config: Mapping[str, Any]) -> str:
-    """The class of transformers that config.json names first; empty: none."""
-    named = config.get("architectures")
-    first = named[0] if isinstance(named, list) and named else None
-    return first if isinstance(first, str) else ""
-
-
 def read_checkpoint(
     folder: Path,
     *,
@@ -264,12 +257,12 @@ def read_checkpoint(
     _check_kind(folder, cross)
     if is_adapter(folder) and not (folder / "modules.json").is_file():
         return _adapted(folder, name, offline)
-    from gemel.checkpoint.modules import Steps, read_side_steps
+    from gemel.checkpoint.modules import Steps, plain_steps, read_side_steps
 
     request = _Request(cross, task, offline)
     if not (folder / "modules.json").is_file():
         notes: list[str] = []
-        plain = Steps("transformer", folder, None, (), (), False) if cross else _plain(folder, notes)
+        plain = Steps("transformer", folder, None, (), (), False) if cross else plain_steps(folder, notes)
         return _with_task_sides(_read(folder, plain, name, request, notes))
     sides = read_side_steps(folder)
     if sides.document.logit_score is not None and not cross:
@@ -355,7 +348,7 @@ def _read(
         raise ModelError(f"no config.json with a 'model_type' in {steps.folder}: which architecture is it?")
     if steps.kind == "transformer" and steps.pooling is None and not cross:
         notes = (*notes, "no pooling is configured: token vectors are averaged (mean)")
-    model2vec = _is_model2vec(config) and not (folder / "modules.json").is_file()
+    model2vec = steps.kind == "static" and not (folder / "modules.json").is_file()
     checkpoint = Checkpoint(
         folder=folder,
         name=name or _name_of(folder),
@@ -458,34 +451,6 @@ def _check_kind(folder: Path, cross: bool) -> None:
         f"{folder} is a cross-encoder, not a sentence encoder: it scores pairs and makes no vectors. Load it with "
         "gemel.load_cross(...)"
     )
-
-
-def _plain(folder: Path, notes: list[str]) -> Steps:
-    """A folder without modules.json: a model2vec table, or a network without a pooling."""
-    from gemel.checkpoint.modules import Steps, task_steps
-
-    config = read_object(folder / "config.json")
-    if _is_model2vec(config):
-        return Steps("static", folder, None, (), (), config.get("normalize") is True)
-    if has_task_folders(config):
-        return task_steps(folder)
-    if _is_causal(config):
-        notes.append(
-            "plain language model without modules.json: a text's vector is that of its last token, which alone has "
-            "seen the whole text, and not normalized"
-        )
-        return Steps("transformer", folder, PoolingConfig(("last",)), (), (), False)
-    notes.append("plain encoder without modules.json: token vectors are averaged (mean) and not normalized")
-    return Steps("transformer", folder, PoolingConfig(), (), (), False)
-
-
-def _is_causal(config: Mapping[str, Any]) -> bool:
-    """True for a decoder, in which a token sees only those before it: a ...ForCausalLM unless `is_causal` is false."""
-    return first_class(config).endswith("ForCausalLM") and config.get("is_causal") is not False
-
-
-def _is_model2vec(config: Mapping[str, Any]) -> bool:
-    return config.get("model_type") == "model2vec" or config.get("architectures") == ["StaticModel"]
 
 
 def _read_settings(folder: Path) -> Mapping[str, Any]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from gemel.checkpoint.architecture import has_task_folders
+from gemel.checkpoint.architecture import first_class, has_task_folders
 from gemel.checkpoint.files import inside, read_json, read_object, read_object_if_there
 from gemel.checkpoint.head import (
     FLOW,
@@ -227,3 +227,29 @@ def _check_normalize(folder: Path) -> None:
     for key, value in config.items():
         if key in ("module_input_name", "module_output_name") and value not in (None, "sentence_embedding"):
             raise ModelError(f"{folder}: normalizing {value!r} is not supported, only the pooled vector")
+
+
+def plain_steps(folder: Path, notes: list[str]) -> Steps:
+    """A folder without modules.json: a model2vec table, or a network without a pooling."""
+    config = read_object(folder / "config.json")
+    if _is_model2vec(config):
+        return Steps("static", folder, None, (), (), config.get("normalize") is True)
+    if has_task_folders(config):
+        return task_steps(folder)
+    if _is_causal(config):
+        notes.append(
+            "plain language model without modules.json: a text's vector is that of its last token, which alone has "
+            "seen the whole text, and not normalized"
+        )
+        return Steps("transformer", folder, PoolingConfig(("last",)), (), (), False)
+    notes.append("plain encoder without modules.json: token vectors are averaged (mean) and not normalized")
+    return Steps("transformer", folder, PoolingConfig(), (), (), False)
+
+
+def _is_causal(config: Mapping[str, Any]) -> bool:
+    """True for a decoder, in which a token sees only those before it: a ...ForCausalLM unless `is_causal` is false."""
+    return first_class(config).endswith("ForCausalLM") and config.get("is_causal") is not False
+
+
+def _is_model2vec(config: Mapping[str, Any]) -> bool:
+    return config.get("model_type") == "model2vec" or config.get("architectures") == ["StaticModel"]

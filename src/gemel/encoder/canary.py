@@ -33,7 +33,7 @@ from gemel.encoder.tokenizer import TOKENIZERS_VERSION, outside
 from gemel.errors import GemelError
 from gemel.files.atomic import write_atomic
 from gemel.options import Precision
-from gemel.types import Vectors
+from gemel.types import ShownResult, Vectors
 
 CANARIES = (
     "A man is playing a guitar.",
@@ -103,7 +103,7 @@ class Distance:
 
 
 @dataclass(frozen=True)
-class CanaryCheck:
+class CanaryCheck(ShownResult):
     """The canary texts, encoded now and compared with what was recorded."""
 
     model: str
