@@ -1,4 +1,5 @@
-// Runs the kernel over odd shapes, in every form, for the compiler's sanitizers to watch: see test_native_sanitized.py.
+// Runs the kernel over odd shapes, in every form: for the compiler's sanitizers to watch (test_native_sanitized.py), and to
+// compare processors by the bits of what it computes (test_native_aarch64.py). Texts must have the same bits alone.
 #include <cstdio>
 #include <deque>
 
@@ -24,10 +25,13 @@ struct Maker {  // owns what the structures point to; exact sizes, so that an ac
         bytes.emplace_back(gemel_packed_bytes(outputs, inputs, kind) + 64);
         void *packed = (void *)round_up((long)bytes.back().data(), 64);
         if (kind == INT8) {
-            std::vector<int8_t> weight(outputs * inputs, 3);
+            std::vector<int8_t> weight(outputs * inputs);
+            for (long i = 0; i < outputs * inputs; i++) weight[i] = (int8_t)(i * 7919 % 255 - 127);
             gemel_pack(weight.data(), outputs, inputs, kind, packed);
             layer.scale = some(outputs + 64);
-            layer.column_sum = some(outputs + 64);
+            floats.emplace_back(outputs + 64);
+            for (long i = 0; i < outputs * inputs; i++) floats.back()[i / inputs] += weight[i];
+            layer.column_sum = floats.back().data();
             layer.even = some(inputs, 1.5);
         } else {
             gemel_pack(some(outputs * inputs), outputs, inputs, kind, packed);
@@ -120,16 +124,28 @@ static bool run(int kind, Form form, long tokens, long texts, long width) {
     for (int threads : {1, 3})
         gemel_hidden(&net, ids.data(), starts.data(), texts, tokens, hidden.data(), memory.data(), threads);
     for (float x : hidden)
-        if (!std::isfinite(x)) return false;
+        if (!std::isfinite(x)) return std::puts("not finite"), false;
+    const int64_t numbers = net.output ? outputs : width;
+    for (int64_t text = 0; text < texts; text++) {
+        const int64_t alone[] = {0, starts[text + 1] - starts[text]};
+        std::vector<float> own(alone[1] * numbers);
+        gemel_hidden(&net, ids.data() + starts[text], alone, 1, alone[1], own.data(), memory.data(), 1);
+        if (memcmp(own.data(), hidden.data() + starts[text] * numbers, own.size() * 4)) return std::puts("not the same bits"), false;
+    }
+    uint64_t digest = 14695981039346656037u;  // FNV-1a
+    for (const float &x : hidden)
+        for (int byte = 0; byte < 4; byte++) digest = (digest ^ ((const uint8_t *)&x)[byte]) * 1099511628211u;
+    std::printf("%d %d %ld %ld %ld %016llx\n", kind, form, tokens, texts, width, (unsigned long long)digest);
     return true;
 }
 
 int main() {
+    if (!gemel_runs()) return std::puts("clean: this processor announces instructions that it does not run"), 0;
     for (int kind = FLOAT32; kind <= (HAS_BFLOAT16 ? BFLOAT16 : INT8); kind++)
         for (Form form : {BERT, MODERN, DECODER, GEMMA, DEBERTA})
             for (long tokens : {1, 2, 7, 16, 17, 33, 50})
                 for (long texts : {1, 3, 9})
                     for (long width : {52, 48})
-                        if (!run(kind, form, tokens, texts, width)) return std::puts("not finite"), 1;
+                        if (!run(kind, form, tokens, texts, width)) return 1;
     std::puts("clean");
 }

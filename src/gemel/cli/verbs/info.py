@@ -79,12 +79,14 @@ def _features() -> list[str]:
 
 def _engines() -> dict[str, Any]:
     from gemel.encoder.engines import native
+    from gemel.encoder.engines.engine import arithmetic
     from gemel.encoder.engines.onnx import load_onnxruntime
     from gemel.vectors.scan import native_scanner
 
     return {
         "native": {
-            "kernels": {level: {"bfloat16": native.runs_bfloat16(level)} for level in native.levels()}
+            "kernels": {level: {"bfloat16": native.runs_bfloat16(level)} for level in native.levels()},
+            "bfloat16": arithmetic("bfloat16") == "bfloat16",
         },
         "onnxruntime": {"providers": load_onnxruntime().get_available_providers()},
         "scan": {"kernels": [level for level in native_scanner.levels() if level != "numpy"]},
@@ -118,6 +120,7 @@ def _rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
         "cores": core_limits().line(),
         "memory": memory_limits().line(),
         "native engine": " > ".join(engines["native"]["kernels"]) or f"not compiled: {NOT_COMPILED}",
+        "bfloat16": "in bfloat16" if engines["native"]["bfloat16"] else "computed in float32 on this processor",
         "vector scan": " > ".join(engines["scan"]["kernels"])
         or "not compiled: numpy compares vectors, more slowly",
         "onnxruntime": ", ".join(engines["onnxruntime"]["providers"]),
