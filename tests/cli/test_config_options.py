@@ -43,7 +43,17 @@ HARMLESS = {
         "gradient-checkpointing",
         "group-by-length",
     ),
-    *("hybrid", "ignore-case", "ignore-space", "json", "keep-texts", "no-fields", "normalize", "online"),
+    *(
+        "here",
+        "hybrid",
+        "ignore-case",
+        "ignore-space",
+        "json",
+        "keep-texts",
+        "no-fields",
+        "normalize",
+        "online",
+    ),
     *("progress", "skip-bad", "symmetric", "tokens", "train"),
     *("bias", "clip-head", "encode-repeats", "warmup-from-zero"),  # arithmetic of training only
 }

@@ -31,7 +31,8 @@ TABLE = {
     "overwrite": ("--overwrite", "Replace "),
     "precision": (
         "--precision",
-        "Numbers used in the computation: float32, or int8 (faster, nearly as good).",
+        "Numbers used in the computation: float32, bfloat16 (float32 where the processor cannot) or int8 (fastest, "
+        "nearly as good).",
     ),
     "rerank": ("--rerank", "A cross-encoder that reranks "),
     "max-length": ("--max-length", "Tokens of a text, special tokens included"),

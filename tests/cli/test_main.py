@@ -182,7 +182,7 @@ def test_info_is_readable_and_json(capsys):
     assert facts["versions"]["numpy"]
     assert facts["cache"]["folder"]
     assert isinstance(facts["cache"]["models"], list)
-    assert set(facts["engines"]) == {"native", "onnxruntime"}
+    assert set(facts["engines"]) == {"native", "onnxruntime", "scan"}
 
 
 def test_the_demo_shows_pairs_and_hits(capsys, model):

@@ -13,7 +13,9 @@ HERE = Path(__file__).parents[1]
 KERNEL = HERE.parent / "src" / "gemel" / "encoder" / "native"
 HOST, CROSS = shutil.which("g++"), shutil.which("aarch64-linux-gnu-g++")
 EMULATOR = shutil.which("qemu-aarch64")
-FUSES = "fma" in Path("/proc/cpuinfo").read_text(encoding="utf-8") if Path("/proc/cpuinfo").exists() else False
+FUSES = (
+    "fma" in Path("/proc/cpuinfo").read_text(encoding="utf-8") if Path("/proc/cpuinfo").exists() else False
+)
 LEVELS = {
     "baseline": "armv8-a",
     "neon-dotprod": "armv8.2-a+dotprod",
@@ -31,9 +33,7 @@ def digests(compiler, flags, folder, *runner):
     """The printed digests of all shapes; the program itself checks batch invariance."""
     program = folder / "program"
     basic = ["-O2", "-std=c++17", "-w", "-pthread", "-ffp-contract=off", "-fno-math-errno", f"-I{KERNEL}"]
-    subprocess.run(
-        [compiler, *basic, *flags, HERE / "support" / "sanitize.cpp", "-o", program], check=True
-    )
+    subprocess.run([compiler, *basic, *flags, HERE / "support" / "sanitize.cpp", "-o", program], check=True)
     ran = subprocess.run([*runner, program], capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stdout[-500:] + ran.stderr[-500:]
     return ran.stdout.splitlines()

@@ -9,11 +9,13 @@ from click.testing import CliRunner
 from gemel.cli.main import main
 from gemel.cli.verbs.bench import command
 from gemel.encoder.engines import native
+from gemel.encoder.engines.engine import arithmetic
 from gemel.errors import InputError
 from gemel.files.machine import core_limits
 from gemel.texts.benchmark import BATCH_TOKENS, agreement, run_benchmark
 from tiny import tiny_bert
 
+PRECISIONS = {"float32", "int8", arithmetic("bfloat16")}
 TEXTS = ["one text", "another text", "a third one that is longer"]
 
 
@@ -25,11 +27,12 @@ def folder(tmp_path, monkeypatch):
 
 def test_every_combination_is_measured_and_agrees(folder):
     trials = run_benchmark(folder, TEXTS, threads=1, repeats=1)
-    engines = 2 if native.levels() else 1
-    assert len(trials.ran) == len(BATCH_TOKENS) * 2 * engines
+    combinations = 4 + (arithmetic("bfloat16") == "bfloat16") if native.levels() else 2
+    assert len(trials.ran) == len(BATCH_TOKENS) * combinations
+    assert any("bfloat16: this engine computes it in float32 here" in each for each in trials.skipped)
     assert all(trial.texts_per_second > 0 and trial.threads == 1 for trial in trials.ran)
     assert min(trial.agreement.cosine for trial in trials.ran) > 0.98
-    assert {trial.precision for trial in trials.winners()} == {"float32", "int8"}
+    assert {trial.precision for trial in trials.winners()} == PRECISIONS
 
 
 def test_nothing_to_measure_is_refused(folder):
@@ -47,11 +50,11 @@ def test_the_command_shows_all_and_highlights_the_fastest(folder, tmp_path, flag
     assert shown.exit_code == 0, shown.output
     if flags:
         result = json.loads(shown.stdout)
-        assert result["texts"] == 3 and set(result["fastest"]) == {"float32", "int8"}
+        assert result["texts"] == 3 and set(result["fastest"]) == PRECISIONS
         assert all(trial in result["trials"] for trial in result["fastest"].values())
         assert {"total", "affinity", "quota", "used"} <= set(result["cores"])
     else:
-        assert shown.stdout.count("  fastest") == 2 and "3 texts, 1 thread," in shown.stdout
+        assert shown.stdout.count("  fastest") == len(PRECISIONS) and "3 texts, 1 thread," in shown.stdout
         assert f"cores: {core_limits().line()}" in shown.stdout
 
 

@@ -117,7 +117,7 @@ def test_the_search_for_a_limit_finds_it():
         ({"texts": 10, "cores": 0}, "cores must be"),
         ({"texts": 10, "queries_per_second": -1}, "queries_per_second must not be negative"),
         ({"texts": 10, "memory": "much"}, "memory must be bytes or a size"),
-        ({"texts": 10, "precision": "int4"}, "precision must be one of float32, int8"),
+        ({"texts": 10, "precision": "int4"}, "precision must be one of float32, bfloat16, int8"),
         ({"texts": 10, "block": 0}, "block must be at least 1"),
         ({"texts": 10, "texts_per_second": 0}, "texts_per_second must be a number above 0"),
         ({"texts": 10, "text_bytes": -1}, "text_bytes must not be negative"),

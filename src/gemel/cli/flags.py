@@ -50,8 +50,8 @@ PROGRESS = "Show texts per second and the time left on standard error."
 WHEN_SHOWN = "Default: yes; a line every 30 seconds unless that is a terminal."
 
 PRECISION = (
-    "Numbers used in the computation: float32, bfloat16 (float32 where the processor cannot), "
-    "or int8 (fastest, nearly as good)."
+    "Numbers used in the computation: float32, bfloat16 (float32 where the processor cannot) or int8 (fastest, "
+    "nearly as good)."
 )
 PRECISIONS = ["float32", "bfloat16", "int8"]
 

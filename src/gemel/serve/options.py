@@ -138,7 +138,8 @@ class ServeOptions:
     """Of a model with adapters for several tasks, such as jina-embeddings-v3: the one to use. None: those for both
     sides of a search."""
     precision: Precision = "float32"
-    """Numbers used in the computation: float32, bfloat16 (float32 where the processor cannot) or int8 (fastest)."""
+    """Numbers used in the computation: float32, bfloat16 (float32 where the processor cannot) or int8 (fastest, nearly
+    as good)."""
     engine: EngineName = "auto"
     """What runs the network."""
     index: tuple[str, ...] = ()

@@ -13,10 +13,10 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from importlib.resources import files
 from math import ceil, pow, sqrt
-from typing import Any
+from typing import Any, get_args
 
 from gemel.errors import InputError
-from gemel.options import Precision, parse_bytes
+from gemel.options import Precision, check_choice, parse_bytes
 
 HOUR = 3600.0
 
@@ -65,7 +65,8 @@ class PlanQuestion:
     inner: int = 1536
     """Numbers of its feed-forward step."""
     precision: Precision = "float32"
-    """Numbers used in the computation: float32, or int8 (faster, nearly as good)."""
+    """Numbers used in the computation: float32, bfloat16 (float32 where the processor cannot) or int8 (fastest, nearly
+    as good). bfloat16 is planned as float32, which it is at worst."""
     texts_per_second: float | None = None
     """Texts that one core encodes in a second, as `gemel bench` measures it. None: an estimate."""
     cores: int = 64
@@ -96,8 +97,7 @@ class PlanQuestion:
             raise InputError(f"texts_per_second must be a number above 0, got {self.texts_per_second!r}")
         if self.text_bytes is not None and self.text_bytes < 0:
             raise InputError(f"text_bytes must not be negative, got {self.text_bytes!r}")
-        if self.precision not in ("float32", "int8"):
-            raise InputError(f"precision must be one of float32, int8, got {self.precision!r}")
+        check_choice("precision", self.precision, get_args(Precision))
         parse_bytes(self.memory)
 
     @property
@@ -198,7 +198,8 @@ class Costs:
         question = self.question
         if question.texts_per_second is not None:
             return texts / question.texts_per_second
-        return texts * question.flop(question.mean_tokens) / self.rates.encode_flop[question.precision]
+        precision = "int8" if question.precision == "int8" else "float32"
+        return texts * question.flop(question.mean_tokens) / self.rates.encode_flop[precision]
 
     def pair_seconds(self, texts: float) -> float:
         """Core-seconds for the best pairs of all: half a square."""

@@ -120,7 +120,9 @@ def _rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
         "cores": core_limits().line(),
         "memory": memory_limits().line(),
         "native engine": " > ".join(engines["native"]["kernels"]) or f"not compiled: {NOT_COMPILED}",
-        "bfloat16": "in bfloat16" if engines["native"]["bfloat16"] else "computed in float32 on this processor",
+        "bfloat16": "in bfloat16"
+        if engines["native"]["bfloat16"]
+        else "computed in float32 on this processor",
         "vector scan": " > ".join(engines["scan"]["kernels"])
         or "not compiled: numpy compares vectors, more slowly",
         "onnxruntime": ", ".join(engines["onnxruntime"]["providers"]),
