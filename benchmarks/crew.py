@@ -134,9 +134,9 @@ class Crew:
 
     def _drop_duplicate(self, system: System) -> None:
         """An engine requested by name is not measured again if it is the default engine."""
-        first = "gemel" if system.precision == "float32" else "gemel-int8"
+        first = "gemel" if system.precision == "float32" else f"gemel-{system.precision}"
         if system.role != "ours" or system.name == first or first not in self._workers:
             return
-        if self.report[first]["settings"]["engine"] == self.report[system.name]["settings"]["engine"]:
+        if self.report[first]["settings"]["kernel"] == self.report[system.name]["settings"]["kernel"]:
             self.report[system.name]["same_as"] = first
             self._workers.pop(system.name).close()

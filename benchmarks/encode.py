@@ -19,10 +19,11 @@ import time
 from datetime import UTC, datetime
 
 from comparison_flags import WORK, comparison, environments_of, result_file
+from gemel.encoder.engines import native
 from machine import describe
 from random_model import SHAPES, random_model
 from run import Run, Settings, find_model
-from systems import choose
+from systems import choose, level_systems
 from table import render
 from texts import SETS
 from workers import say
@@ -54,6 +55,11 @@ def parser() -> argparse.ArgumentParser:
     add("--parts", type=names(PARTS), default=list(PARTS), help=f"what to measure: {', '.join(PARTS)}")
     add("--minutes", type=float, default=14.0,
         help="stop adding rounds of the two larger sets when this is reached; 0: no limit")  # fmt: skip
+    add(
+        "--levels",
+        action="store_true",
+        help="also gemel on the lower processor levels that this machine runs",
+    )
     add("--documents", type=int, default=250, help="long documents")
     add("--million", action="store_true", help="also benchmarks/memory.py: a million sentences to disk")
     add("--count", type=int, default=1_000_000, help="sentences for --million")
@@ -64,7 +70,7 @@ def settings_from(options: argparse.Namespace) -> Settings:
     return Settings(
         model=model_of(options),
         data=options.data,
-        systems=choose(options.only),
+        systems=choose(options.only) + (level_systems(native.levels()) if options.levels else []),
         sets=[name for name in SETS if name in options.sets],
         parts=options.parts,
         rounds=min(options.rounds, 2) if options.quick else options.rounds,

@@ -39,5 +39,5 @@ def agreement(vectors: NDArray[np.float32], reference: NDArray[np.float32]) -> d
 
 
 def looks_wrong(precision: str, cosine: dict[str, float]) -> bool:
-    """Float32 must agree on every text; int8 falls below a mean of 0.9 only if something is broken."""
+    """Float32 must agree on every text; bfloat16 and int8 fall below a mean of 0.9 only if something is broken."""
     return not (cosine["min"] > 0.999 if precision == "float32" else cosine["mean"] > 0.9)

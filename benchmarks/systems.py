@@ -41,7 +41,7 @@ class System:
     name: str
     title: str
     script: str
-    precision: Literal["float32", "int8"]
+    precision: Literal["float32", "bfloat16", "int8"]
     environment: str | None = None
     """None: the environment of the runner, where gemel is installed."""
     role: Literal["ours", "peer", "reference"] = "peer"
@@ -55,6 +55,9 @@ class System:
 
 SYSTEMS = (
     System("gemel", "gemel", "ours.py", "float32", None, "ours", None, {"engine": None}, (), True),
+    System(
+        "gemel-bfloat16", "gemel bfloat16", "ours.py", "bfloat16", None, "ours", None, {"engine": None}, (), True
+    ),
     System("gemel-int8", "gemel int8", "ours.py", "int8", None, "ours", None, {"engine": None}, (), True),
     System(
         "gemel-native", "gemel, native engine", "ours.py", "float32", None, "ours", None,
@@ -77,6 +80,10 @@ SYSTEMS = (
         options={"backend": "torch"}, latency=True,
     ),
     System(
+        "st-torch-bfloat16", "sentence-transformers, torch bfloat16", "sbert.py", "bfloat16", "st",
+        options={"backend": "torch"},
+    ),
+    System(
         "st-onnx", "sentence-transformers, onnx", "sbert.py", "float32", "stonnx",
         prepared="onnx", options={"backend": "onnx"}, latency=True,
     ),
@@ -89,6 +96,10 @@ SYSTEMS = (
         prepared="openvino", options={"backend": "openvino"},
     ),
     System(
+        "st-openvino-bfloat16", "sentence-transformers, openvino bfloat16", "sbert.py", "bfloat16", "stov",
+        prepared="openvino", options={"backend": "openvino"},
+    ),
+    System(
         "st-openvino-int8", "sentence-transformers, openvino int8", "sbert.py", "int8", "stov",
         prepared="openvino", options={"backend": "openvino"},
     ),
@@ -96,6 +107,9 @@ SYSTEMS = (
     System(
         "ct2", "CTranslate2", "ct2.py", "float32", "ct2",
         prepared="ct2", batches=(32, 64, 128), latency=True,
+    ),
+    System(
+        "ct2-bfloat16", "CTranslate2 bfloat16", "ct2.py", "bfloat16", "ct2", prepared="ct2", batches=(32, 64, 128)
     ),
     System("ct2-int8", "CTranslate2 int8", "ct2.py", "int8", "ct2", prepared="ct2", batches=(32, 64, 128)),
     System(
@@ -109,6 +123,18 @@ SYSTEMS = (
 )  # fmt: skip
 
 BASELINE = "st-torch"
+
+
+def level_systems(levels: list[str]) -> list[System]:
+    """gemel on the processor levels below the best one, in every precision that they compute in."""
+    return [
+        System(
+            f"gemel-{level}{suffix}", f"gemel{suffix.replace('-', ' ')}, {level}", "ours.py", precision, None, "ours",
+            None, {"engine": "native", "level": level}, (), sets=(SHORT,),
+        )
+        for level in levels[1:]
+        for precision, suffix in (("float32", ""), ("int8", "-int8"))
+    ]  # fmt: skip
 
 
 def choose(only: list[str] | None) -> list[System]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from targets import Results, best_peer, judge, limit_share, rate
 
 HERE = Path(__file__).parent
-SUMMARY = ("gemel", "gemel-int8", "st-torch", "fastembed", "ct2", "ct2-int8")
+SUMMARY = ("gemel", "gemel-bfloat16", "gemel-int8", "st-torch", "fastembed", "ct2", "ct2-int8")
 MET = {True: "met", False: "**not met**", None: "–"}
 
 
@@ -102,7 +102,8 @@ def _speed(results: Results) -> str:
 
 
 def _sort_key(entry: Results) -> tuple[int, int]:
-    return (["float32", "int8"].index(entry["precision"]), ["ours", "peer", "reference"].index(entry["role"]))
+    precisions, roles = ["float32", "bfloat16", "int8"], ["ours", "peer", "reference"]
+    return precisions.index(entry["precision"]), roles.index(entry["role"])
 
 
 def _times(above: float | None, below: float | None) -> str:

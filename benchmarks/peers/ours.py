@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from protocol import Answer, serve
@@ -9,6 +10,8 @@ from protocol import Answer, serve
 
 class Ours:
     def __init__(self, options: Answer) -> None:
+        if options.get("level"):
+            os.environ["GEMEL_KERNEL"] = options["level"]
         import gemel
 
         self._threads = options["threads"]
@@ -16,6 +19,7 @@ class Ours:
         self._model = gemel.load(options["model"], precision=options["precision"], **engine)
         self.settings = {
             "engine": self._model.engine_name,
+            "kernel": self._model.kernel,
             "precision": options["precision"],
             "threads": self._threads,
         }

@@ -10,7 +10,10 @@ from typing import Any
 from protocol import Answer, serve
 
 ONNX_FILES = {"float32": "onnx/model.onnx", "int8": "onnx/model_int8.onnx"}
-OPENVINO_FILES = {"float32": "openvino/openvino_model.xml", "int8": "openvino/openvino_model_int8.xml"}
+OPENVINO_FILES = {
+    **dict.fromkeys(("float32", "bfloat16"), "openvino/openvino_model.xml"),
+    "int8": "openvino/openvino_model_int8.xml",
+}
 
 
 class SentenceTransformers:
@@ -22,6 +25,8 @@ class SentenceTransformers:
         torch.set_num_threads(threads)
         self.settings = {"backend": backend, "threads": threads, "torch_threads": torch.get_num_threads()}
         arguments: Answer = {"backend": backend}
+        if backend == "torch" and precision == "bfloat16":
+            arguments["model_kwargs"] = {"torch_dtype": torch.bfloat16}
         if backend == "onnx":
             import onnxruntime
 
@@ -42,7 +47,7 @@ class SentenceTransformers:
                 "NUM_STREAMS": "1",
             }
             # optimum-intel compiles a float32 graph in bfloat16 where the processor supports it, unless configured
-            config["INFERENCE_PRECISION_HINT"] = "f32"
+            config["INFERENCE_PRECISION_HINT"] = "bf16" if precision == "bfloat16" else "f32"
             file = OPENVINO_FILES[precision]
             arguments["model_kwargs"] = {"file_name": file, "ov_config": config}
             self.settings |= {"file": file, **config}

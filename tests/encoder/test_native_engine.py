@@ -12,6 +12,7 @@ from tests.encoder.test_architectures import mean_cosine, read_folder, some_ids
 
 from gemel.checkpoint.architecture import model_types
 from gemel.encoder.engines import native
+from gemel.encoder.engines.engine import arithmetic
 from gemel.encoder.engines.onnx import OnnxEngine
 from gemel.encoder.int8 import Int8Store, quantize_linear
 from gemel.encoder.network import Block, Linear, Network, Norm, Rotary, rotary_speeds
@@ -162,6 +163,14 @@ def test_bfloat16_is_computed_in_float32_where_the_processor_has_no_instructions
         assert np.array_equal(engine.hidden(ids), exact) == (level not in BFLOAT16_LEVELS)
 
 
+def test_the_environment_may_name_a_level(plain, monkeypatch):
+    monkeypatch.setenv("GEMEL_KERNEL", "baseline")
+    assert native.NativeEngine(plain).level == "baseline" and arithmetic("bfloat16") == "float32"
+    monkeypatch.setenv("GEMEL_KERNEL", "sse9")
+    with pytest.raises(InputError, match="GEMEL_KERNEL is 'sse9', which this machine does not have"):
+        native.NativeEngine(plain)
+
+
 LENGTHS = (1, 5, 16, 17, 31, 47, 60)
 
 
@@ -216,6 +225,7 @@ def emulated(request, tmp_path_factory):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(native, "_path", lambda level: path)
             patch.setattr(native, "levels", lambda: ["emulated"])
+            patch.delenv("GEMEL_KERNEL", raising=False)
             return native.NativeEngine(network, precision=precision)
 
     return engine

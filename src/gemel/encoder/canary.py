@@ -367,9 +367,9 @@ def recorded_canaries(checkpoint: Checkpoint) -> Iterator[dict[str, Any]]:
 def _status(store: CanaryStore, record: CanaryRecord, engine: str, precision: str) -> dict[str, Any]:
     level = None
     if engine == "native":
-        from gemel.encoder.engines.native import levels
+        from gemel.encoder.engines.native import chosen_level, levels
 
-        level = next(iter(levels()), None)
+        level = chosen_level() if levels() else None
     now, last = environment(engine, level, precision, store.files), record.sets[-1]
     held = now in last.environments if record.knows(now) else None
     return {

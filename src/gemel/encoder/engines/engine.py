@@ -92,9 +92,9 @@ def arithmetic(precision: Precision, engine: EngineName = "auto", device: str = 
         return precision
     if device != "cpu" or engine not in ("auto", "native"):
         return "float32"
-    from gemel.encoder.engines.native import levels, runs_bfloat16
+    from gemel.encoder.engines.native import chosen_level, levels, runs_bfloat16
 
-    return "bfloat16" if levels() and runs_bfloat16(levels()[0]) else "float32"
+    return "bfloat16" if levels() and runs_bfloat16(chosen_level()) else "float32"
 
 
 def open_engine(

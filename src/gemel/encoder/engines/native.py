@@ -7,6 +7,7 @@ compiled, or the kernel does not support the network, ONNX Runtime runs it.
 from __future__ import annotations
 
 import ctypes
+import os
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
@@ -30,6 +31,8 @@ _LEVELS = (
     "amx", "avx512bf16", "avx512vnni", "avx512", "avxvnni", "avx2", "neon-i8mm", "neon-dotprod", "baseline",
 )  # fmt: skip
 _KINDS: dict[Precision, int] = {"float32": 0, "int8": 1, "bfloat16": 2}  # `Kind` of kernel.cpp
+
+VARIABLE = "GEMEL_KERNEL"  # forces a level
 
 _CACHE_LINE = 64
 
@@ -107,6 +110,16 @@ def levels() -> list[str]:
     return [name for name in _LEVELS if name in announced and _path(name) and _runs(name)]
 
 
+def chosen_level() -> str:
+    """The best level, or the one that the environment variable GEMEL_KERNEL names."""
+    available, requested = levels(), os.environ.get(VARIABLE)
+    if requested and requested not in available:
+        raise InputError(
+            f"{VARIABLE} is {requested!r}, which this machine does not have. Known: {', '.join(available)}"
+        )
+    return requested or available[0]
+
+
 def runs_bfloat16(level: str) -> bool:
     """Whether this kernel multiplies in bfloat16; the others compute in float32 where bfloat16 is requested."""
     return bool(_library(level).gemel_has_bfloat16())
@@ -172,10 +185,9 @@ class NativeEngine:
         reason = why_not(network)
         if reason is not None:
             raise InputError(f"the native engine cannot run this model: {reason}. Use engine='onnxruntime'")
-        available = levels()
-        self.level = level or available[0]
-        if self.level not in available:
-            raise InputError(f"no kernel {self.level!r} for this processor. Known: {', '.join(available)}")
+        self.level = level or chosen_level()
+        if self.level not in levels():
+            raise InputError(f"no kernel {self.level!r} for this processor. Known: {', '.join(levels())}")
         falls_back = precision == "bfloat16" and not runs_bfloat16(self.level)
         self.precision: Precision = "float32" if falls_back else precision
         """What it computes in, which may be float32 instead of bfloat16."""
