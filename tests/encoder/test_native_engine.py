@@ -265,6 +265,21 @@ def test_threads_that_share_an_engine_do_not_disturb_each_other(plain):
         assert all(map(np.array_equal, pool.map(engine.hidden, batches), alone))
 
 
+def test_results_that_are_still_held_are_never_overwritten(plain):
+    engine = native.NativeEngine(plain)
+    groups = [some_ids(2, 9, seed) for seed in range(8)]
+    results = [engine.hidden(ids) for ids in groups]
+    parts = [engine.hidden(ids)[0, 1:3] for ids in groups]  # a view of a view is enough to hold it
+    for ids, states, part in zip(groups, results, parts, strict=True):
+        fresh = native.NativeEngine(plain).hidden(ids)
+        np.testing.assert_array_equal(states, fresh)
+        np.testing.assert_array_equal(part, fresh[0, 1:3])
+    first = engine.hidden(groups[0])
+    address = first.ctypes.data
+    del first
+    assert engine.hidden(groups[1]).ctypes.data == address  # nobody holds it: the same memory
+
+
 def test_the_kernel_reads_no_memory_of_an_earlier_call(plain):
     engine = native.NativeEngine(plain, precision="int8")
     ids = some_ids(4, 5)

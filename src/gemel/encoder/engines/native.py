@@ -14,6 +14,7 @@ from dataclasses import replace
 from functools import cache
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
+from sys import getrefcount
 from typing import Any
 
 import numpy as np
@@ -219,7 +220,7 @@ class NativeEngine:
         lengths = np.repeat([ids.shape[1] for ids in groups], [len(ids) for ids in groups])
         starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
         longest = int(lengths.max())
-        out = np.empty((len(rows), self.width), dtype=np.float32)
+        out = self._output(len(rows))
         self._library.gemel_hidden(
             self._network,
             rows.ctypes.data,
@@ -240,6 +241,17 @@ class NativeEngine:
         """Scratch memory and the hidden states."""
         scratch: int = self._library.gemel_scratch_bytes(self._network, tokens, tokens)
         return scratch + 4 * tokens * self.width
+
+    def _output(self, rows: int) -> Vectors:
+        """Memory for hidden states: that of this thread's last call, unless somebody still holds a result in it.
+
+        New memory would be cleared by the operating system page by page, in each call.
+        """
+        memory: Vectors | None = getattr(self._scratch, "output", None)
+        # Held by the attribute, by the variable and by the argument of getrefcount; every view holds it once more.
+        if memory is None or len(memory) < rows or getrefcount(memory) > 3:
+            memory = self._scratch.output = np.empty((rows, self.width), dtype=np.float32)
+        return memory[:rows]
 
     def _memory(self, rows: int, longest: int) -> NDArray[np.uint8]:
         """The working memory of this thread, which grows to its largest batch."""

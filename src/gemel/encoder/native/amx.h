@@ -42,13 +42,14 @@ class TileScope {
         TileShapes shapes = {};
         shapes.palette = 1;
         for (int tile = 0; tile < 8; tile++) shapes.bytes[tile] = 64, shapes.rows[tile] = 16;
-        // The intrinsic names only the first bytes as its input: without this the compiler may drop the other stores.
-        asm volatile("" : : "r"(&shapes) : "memory");
+        asm volatile("" : : "r"(&shapes) : "memory");  // as below: the intrinsic names only the first bytes as its input
         _tile_loadconfig(&shapes);
     }
     ~TileScope() { _tile_release(); }
 };
 
+// The compiler does not know that a load of a tile reads memory: what was written must be there before the first one.
+#define BEFORE_TILES(memory) asm volatile("" : : "r"(memory) : "memory")
 #define TILE_ZERO(tile) _tile_zero(tile)
 #define TILE_LOAD(tile, from, stride) _tile_loadd(tile, from, stride)
 #define TILE_STORE(tile, to, stride) _tile_stored(tile, to, stride)
@@ -101,6 +102,7 @@ static void emulated_bfloat16(int sum, int a, int b) {
             memcpy(tiles[sum].row[r] + 4 * c, &total, 4);
         }
 }
+#define BEFORE_TILES(memory)
 #define TILE_ZERO(tile) memset(&tiles[tile], 0, sizeof(Tile))
 #define TILE_LOAD(tile, from, stride) emulated_load(tile, from, stride)
 #define TILE_STORE(tile, to, stride) emulated_store(tile, to, stride)
@@ -124,6 +126,7 @@ struct TileScope {
 template <bool INTEGERS, int HALVES, int VECTORS>
 static inline void multiply_tiles(const char *a, long a_stride, const char *panel, long steps, char *sums) {
     const long stride = VECTORS * 64;
+    BEFORE_TILES(a);
     TILE_ZERO(0); TILE_ZERO(1); TILE_ZERO(2);
     TILE_ZERO(3); TILE_ZERO(4); TILE_ZERO(5);
     for (long s = 0; s < steps; s += 16, a += 64, panel += 16 * stride) {
@@ -222,11 +225,15 @@ static bool tiles_multiply() {
     alignas(64) int32_t sum[16][16];
     for (int r = 0; r < 16; r++)
         for (int k = 0; k < 64; k++) a[r][k] = (uint8_t)(r + k), b[r][k] = (int8_t)(r - k);
+    BEFORE_TILES(a);
+    BEFORE_TILES(b);
     TILE_ZERO(0);
     TILE_LOAD(6, a, 64);
     TILE_LOAD(7, b, 64);
     TILE_INT8(0, 6, 7);
     TILE_STORE(0, sum, 64);
+    TILE_ZERO(1);
+    TILE_BFLOAT16(1, 6, 7);  // only whether it runs
     int32_t expected = 0;
     for (int k = 0; k < 64; k++) expected += (int32_t)a[15][k] * (int32_t)b[k / 4][4 * 15 + k % 4];
     return sum[15][15] == expected;

@@ -12,6 +12,8 @@
 #elif defined(__aarch64__) && defined(__linux__)
 #include <asm/hwcap.h>
 #include <sys/auxv.h>
+#elif defined(__APPLE__)
+#include <sys/sysctl.h>
 #endif
 
 #define EXPORT __attribute__((visibility("default")))
@@ -41,6 +43,14 @@ EXPORT const char *gemel_processor_levels() {
         const unsigned long more = getauxval(AT_HWCAP2);
         add("neon-dotprod", getauxval(AT_HWCAP) & HWCAP_ASIMDDP);
         add("neon-i8mm", more & HWCAP2_I8MM && more & HWCAP2_BF16);
+#elif defined(__aarch64__) && defined(__APPLE__)
+        auto has = [](const char *feature) {
+            int value = 0;
+            size_t size = sizeof(value);
+            return sysctlbyname(feature, &value, &size, nullptr, 0) == 0 && value;
+        };
+        add("neon-dotprod", has("hw.optional.arm.FEAT_DotProd"));
+        add("neon-i8mm", has("hw.optional.arm.FEAT_I8MM") && has("hw.optional.arm.FEAT_BF16"));
 #endif
         return found;
     }();
