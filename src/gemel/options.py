@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, ClassVar, Literal, Protocol, TypedDict, TypeVar, get_args
 
@@ -94,6 +95,16 @@ def check_choice(name: str, value: object, choices: tuple[object, ...]) -> None:
     """Refuse a value that is not one of `choices`, such as the arguments of a Literal."""
     if value not in choices:
         raise InputError(f"{name} must be one of {', '.join(str(c) for c in choices if c)}, got {value!r}")
+
+
+def from_environment(variable: str, available: Sequence[str]) -> str:
+    """What an environment variable names, one of `available`; the first of those where it is not set."""
+    requested = os.environ.get(variable)
+    if requested and requested not in available:
+        raise InputError(
+            f"{variable} is {requested!r}, which this machine does not have. Known: {', '.join(available)}"
+        )
+    return requested or available[0]
 
 
 def check_count(name: str, value: object, least: int = 1) -> None:

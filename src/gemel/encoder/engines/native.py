@@ -7,7 +7,6 @@ compiled, or the kernel does not support the network, ONNX Runtime runs it.
 from __future__ import annotations
 
 import ctypes
-import os
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
@@ -24,7 +23,7 @@ from gemel.encoder.engines.engine import check_ids
 from gemel.encoder.int8 import Int8Store, smoothing_factors
 from gemel.encoder.network import Array, Block, Convolution, Linear, Network, Norm, Rotary, WordStep
 from gemel.errors import InputError
-from gemel.options import Precision
+from gemel.options import Precision, from_environment
 from gemel.types import Ids, Vectors
 
 _ACTIVATIONS = {"gelu": 1, "gelu-tanh": 2, "relu": 3, "silu": 4}
@@ -113,12 +112,7 @@ def levels() -> list[str]:
 
 def chosen_level() -> str:
     """The best level, or the one that the environment variable GEMEL_KERNEL names."""
-    available, requested = levels(), os.environ.get(VARIABLE)
-    if requested and requested not in available:
-        raise InputError(
-            f"{VARIABLE} is {requested!r}, which this machine does not have. Known: {', '.join(available)}"
-        )
-    return requested or available[0]
+    return from_environment(VARIABLE, levels())
 
 
 def runs_bfloat16(level: str) -> bool:

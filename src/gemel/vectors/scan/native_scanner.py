@@ -6,7 +6,6 @@ The structures and functions of native/scan.cpp are loaded with ctypes, one libr
 from __future__ import annotations
 
 import ctypes
-import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gemel.errors import InputError
+from gemel.options import from_environment
 from gemel.types import Vectors
 from gemel.vectors.scan.compare import Nearest, ScanInput, ScanResult, ScanSide, Squares, in_threads
 
@@ -179,12 +178,7 @@ def levels() -> list[str]:
 
 def chosen_level() -> str:
     """The best level, or the one that the environment variable GEMEL_SCAN names."""
-    available, requested = levels(), os.environ.get(VARIABLE)
-    if requested and requested not in available:
-        raise InputError(
-            f"{VARIABLE} is {requested!r}, which this machine does not have. Known: {', '.join(available)}"
-        )
-    return requested or available[0]
+    return from_environment(VARIABLE, levels())
 
 
 def has_int8(level: str) -> bool:
