@@ -76,12 +76,14 @@ class Rotary:
     def tables(self, positions: int) -> tuple[Array, Array]:
         """Cosines and sines (positions, size/2).
 
-        In float32, as the reference computes them: models were trained with these angles, and at position 8,000 their
-        cosines differ by up to 4e-4 from the exact ones. All engines use these tables, and so the same bits.
+        Angles are float32, as in the reference: models were trained with them, and at position 8,000 their cosines
+        differ by up to 4e-4 from those of exact angles. The cosines of these angles are computed in float64 and rounded
+        once, because NumPy's own in float32 differ between processors. All engines use these tables.
         """
         angles = np.arange(positions, dtype=np.float32)[:, None] * self.speeds
+        exact = angles.astype(np.float64)
         scale = np.float32(self.scale)
-        return np.cos(angles) * scale, np.sin(angles) * scale
+        return np.cos(exact).astype(np.float32) * scale, np.sin(exact).astype(np.float32) * scale
 
 
 def rotary_speeds(theta: float, size: int) -> Array:

@@ -25,16 +25,26 @@ from gemel.types import Ids, Vectors
 
 
 class PlainNetwork:
-    """Runs a Network; `watch(linear, x)` sees the (b, t, in) input of every linear layer."""
+    """Runs a Network; `watch(linear, x)` sees the (b, t, in) input of every linear layer.
 
-    def __init__(self, network: Network, watch: Callable[[Linear, Array], None] | None = None) -> None:
+    `exact`: in float64, so that rounding does not depend on the processor.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        watch: Callable[[Linear, Array], None] | None = None,
+        *,
+        exact: bool = False,
+    ) -> None:
         self.network = network
         self._watch = watch
+        self._numbers = np.float64 if exact else np.float32
 
     def hidden(self, ids: Ids) -> Vectors:
-        """(b, t) token ids, all rows of t real tokens -> (b, t, width) float32."""
+        """(b, t) token ids, all rows of t real tokens -> (b, t, width)."""
         net = self.network
-        x: Array = net.word[ids]  # (b, t, e)
+        x: Array = net.word[ids].astype(self._numbers)  # (b, t, e)
         if net.positions is not None:
             x = x + position_rows(net, ids)
         x = _norm(x, net.embedding_norm) * np.float32(net.word_scale)
