@@ -105,6 +105,14 @@ def test_no_positive_and_no_equal_text_is_ever_a_negative():
         assert texts(result, pair) == [each for each in CORPUS if each not in ("text 0.9", "text 0.8")]
 
 
+def test_a_pair_belongs_together_both_ways():
+    pairs = [("query", "text 0.9"), ("text 0.95", "query")]
+    corpus = ["query", *CORPUS]
+    result = mined(3, pairs, corpus)
+    assert texts(result, 0) == ["text 0.85", "text 0.8", "text 0.7"]
+    assert "query" not in texts(result, 1)
+
+
 def test_equal_texts_of_the_corpus_are_one_candidate():
     assert texts(mined(corpus=[*CORPUS, *CORPUS])) == ["text 0.95", "text 0.85", "text 0.8"]
 

@@ -7,7 +7,7 @@ that of the corpus and its vectors: queries are encoded and searched in blocks, 
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -63,8 +63,9 @@ def mine_negatives(  # noqa: PLR0913 - one question, and how to answer it
 ) -> NegativesResult:
     """Up to `n` hard negatives from `corpus` for each pair of a query and its positive; every text is compared.
 
-    A positive of the same query and a text that equals the query or one of its positives, except for case and spaces,
-    are never negatives. Equal texts of the corpus count once. The result does not depend on `search_memory` or threads.
+    A positive of the same query, a query that has it as its positive, and texts that equal one of these except for case
+    and spaces are never negatives. Equal texts of the corpus count once. The result does not depend on `search_memory`
+    or threads.
 
     pairs: a file, rows (query, positive), or whatever `gemel.train` reads for anchors and positives; labeled pairs too.
     vectors: of the corpus, if it is encoded already; the model then encodes only queries, and positives that are not in
@@ -390,6 +391,10 @@ class _Miner:
         for pair, query in enumerate(read.queries):
             of_query.setdefault(query, []).append(pair)
         self._positives = read.positives
+        self._linked: defaultdict[str, set[str]] = defaultdict(set)  # both ways: a pair belongs together
+        for query, positive in zip(map(_key, read.queries), map(_key, read.positives), strict=True):
+            self._linked[query].add(positive)
+            self._linked[positive].add(query)
         self._positive_score = np.zeros(count, np.float32)
         self._index = np.full((count, rules.n), -1, np.int64)
         self._score = np.full((count, rules.n), -np.inf, np.float32)
@@ -419,10 +424,7 @@ class _Miner:
 
     def _mine_block(self, queries: list[str], pairs: list[list[int]]) -> None:
         """`pairs`: those of each query."""
-        known = [
-            {_key(query), *(_key(self._positives[pair]) for pair in own)}
-            for query, own in zip(queries, pairs, strict=True)
-        ]
+        known = [{key, *self._linked[key]} for key in map(_key, queries)]
         vectors = np.asarray(self._query_model.encode(queries), np.float32)
         width = self._rules.skip + self._rules.candidates + max(map(len, known))
         hits = search(
