@@ -33,6 +33,7 @@ _NAMES = {  # module: its public names
     "training.distill.distill": "distill",
     "training.distill.job": "DistillResult",
     "training.distill.teacher": "StudentAgreement",
+    "training.negatives": "NegativesResult mine_negatives",
     "training.options": "TrainOptions",
     "training.run": "TrainResult",
     "training.train": "train",
@@ -108,6 +109,8 @@ if TYPE_CHECKING:
     from gemel.training.distill.distill import distill as distill
     from gemel.training.distill.job import DistillResult as DistillResult
     from gemel.training.distill.teacher import StudentAgreement as StudentAgreement
+    from gemel.training.negatives import NegativesResult as NegativesResult
+    from gemel.training.negatives import mine_negatives as mine_negatives
     from gemel.training.options import TrainOptions as TrainOptions
     from gemel.training.run import TrainResult as TrainResult
     from gemel.training.train import train as train

@@ -25,7 +25,7 @@ TABLE = {
     "id-column": ("--id-column", "The column with the ids. Default: "),
     "query-column": ("--query-column", "The column of --queries with the texts."),
     "where": ("--where", ("Only ", "All ")),
-    "queries": ("--queries", "A file of queries: .txt, .jsonl, .csv, .tsv or .parquet."),
+    "queries": ("--queries", "A file of queries"),
     "input-format": ("--input-format", "The format of FILE. Default: by its name; txt for standard input."),
     "skip-bad": ("--skip-bad", "Leave out rows that cannot be used, and report how many."),
     "overwrite": ("--overwrite", "Replace "),

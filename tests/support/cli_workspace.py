@@ -57,6 +57,8 @@ def make_workspace(folder: Path) -> Path:
     _table(folder / "qqp-test.tsv.gz", PAIRS, ("sentence1", "sentence2", "label"))
     equal = [{"sentence1": text, "sentence2": text, "label": 1} for text in TEXTS]
     _table(folder / "labeled.tsv", [*PAIRS, *equal], ("sentence1", "sentence2", "label"))
+    close = [{"query": text, "positive": f"{text} again"} for text in TEXTS[:6]]
+    _table(folder / "train.tsv", close, ("query", "positive"))
     (folder / "sts").mkdir()
     _table(folder / "sts" / "sts-test.tsv", PAIRS, ("sentence1", "sentence2", "score"))
     for name in ("docs.jsonl", "tickets.jsonl"):

@@ -34,7 +34,7 @@ GROUPS = {
     ),
     "Training and evaluation": (
         *("train", "TrainResult", "TrainOptions", "distill", "DistillResult", "StudentAgreement"),
-        *("evaluate", "Scores", "Score"),
+        *("mine_negatives", "NegativesResult", "evaluate", "Scores", "Score"),
     ),
     "Errors": ("GemelError", "InputError", "ModelError", "MissingExtra", "WorkError"),
 }

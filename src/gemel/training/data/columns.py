@@ -47,8 +47,10 @@ def _is_row(value: object) -> TypeGuard[Sequence[Any]]:
 def source_of(data: object, needs: Needs | None = None) -> DataSource:
     """The source for a path, a data set, a DataFrame, a list of dicts or tuples, or a dict of columns.
 
-    `needs`: what the positions in a tuple mean.
+    `needs`: what the positions in a tuple mean. A source stays as it is.
     """
+    if isinstance(data, DataSource):
+        return data
     if isinstance(data, str | Path):
         file = RecordFile(data)
         base = file.path.name.removesuffix(".gz")
