@@ -101,10 +101,7 @@ def test_many_clients_get_the_bits_of_the_offline_encoder(tmp_path):
     async def all_at_once():
         async with batching(model, threads=2) as batcher:
             return await asyncio.gather(
-                *(
-                    batcher.embed(some, EmbedOptions(**{**vars(option), "client": str(n % 7)}))
-                    for some, option, n in requests
-                )
+                *(batcher.embed(some, option, client=str(n % 7)) for some, option, n in requests)
             )
 
     for (some, option, _), embedded in zip(requests, asyncio.run(all_at_once()), strict=True):
@@ -430,7 +427,7 @@ def test_texts_and_options_that_cannot_be_encoded_are_refused():
             ):
                 with pytest.raises(InputError, match=message):
                     await batcher.embed(texts, ask)
-            assert (await batcher.embed(["w " * 100], EmbedOptions())).kept.tolist() == [64]
+            assert (await batcher.embed(["w " * 100], EmbedOptions())).kept == [64]
 
     asyncio.run(go())
 

@@ -244,7 +244,7 @@ def test_errors_have_the_shape_of_the_protocol(model):
 
 def test_an_internal_error_reveals_no_details(model, capsys):
     async def go(http, services):
-        async def broken(texts, ask):
+        async def broken(texts, options, *, client):
             raise KeyError("the words of a text")
 
         services.batcher.embed = broken
