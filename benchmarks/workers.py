@@ -106,6 +106,7 @@ class Worker:
 def surroundings(threads: int, *, ours: bool) -> dict[str, str]:
     """Environment variables of a worker: the number of threads for every library, and no network."""
     keep = {key: value for key, value in os.environ.items() if ours or not key.startswith("PYTHON")}
+    keep.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed package brings its bytecode; ours is compiled once
     names = ("OMP", "MKL", "OPENBLAS", "RAYON", "NUMEXPR")
     return keep | {
         **{f"{name}_NUM_THREADS": str(threads) for name in names},
