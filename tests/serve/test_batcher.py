@@ -226,6 +226,25 @@ def test_large_requests_are_not_starved_by_small_ones():
     assert Priority.LARGE in priorities
 
 
+def test_texts_of_large_requests_do_not_make_a_batch_of_small_ones_longer():
+    waiting = Queue(mixed=True)
+    for number in range(10):
+        waiting.put(job("batch", 10 + number, Priority.LARGE))
+    for client in ("a", "b"):
+        waiting.put(job(client, 5))
+    assert [each.client for each in waiting.take(100)] == ["a", "b"]
+    assert {each.client for each in waiting.take(100)} == {"batch"}
+
+
+def test_small_requests_join_a_batch_that_begins_with_a_large_one():
+    waiting = Queue(mixed=True)
+    waiting.put(job("batch", 10, Priority.LARGE))
+    for _ in range(8):
+        waiting.put(job("many", 20))
+    batches = [[each.client for each in waiting.take(30)] for _ in range(4)]
+    assert batches == [["many"], ["many"], ["many"], ["batch", "many"]]
+
+
 def test_the_health_probe_goes_first():
     waiting = Queue()
     for number in range(20):
