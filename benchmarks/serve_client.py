@@ -14,6 +14,8 @@ from typing import Any
 class Load:
     """What one kind of client saw."""
 
+    texts: int = 1
+    """Of each request."""
     seconds: float = 0.0
     latencies: list[float] = field(default_factory=list)
     errors: dict[str, int] = field(default_factory=dict)
@@ -22,10 +24,15 @@ class Load:
         ordered = sorted(self.latencies)
         return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else float("nan")
 
+    @property
+    def texts_per_second(self) -> float | None:
+        return self.texts * len(self.latencies) / self.seconds if self.seconds else None
+
     def report(self) -> dict[str, Any]:
         return {
             "requests": len(self.latencies),
             "per_second": round(len(self.latencies) / self.seconds, 2) if self.seconds else None,
+            "texts_per_second": round(self.texts_per_second, 1) if self.texts_per_second else None,
             "p50_ms": round(1000 * self.percentile(0.50), 2),
             "p95_ms": round(1000 * self.percentile(0.95), 2),
             "p99_ms": round(1000 * self.percentile(0.99), 2),
@@ -56,8 +63,7 @@ class Connection:
         reader, writer = self._streams
         writer.write(request_of(body))
         lines = (await reader.readuntil(b"\r\n\r\n")).lower()
-        size = int(lines.split(b"content-length: ")[1].split(b"\r\n")[0])
-        content = await reader.readexactly(size)
+        content = await _content(reader, lines)
         if b"connection: close" in lines:
             self.close()
         return int(lines.split()[1]), content
@@ -66,6 +72,19 @@ class Connection:
         if self._streams is not None:
             self._streams[1].close()
             self._streams = None
+
+
+async def _content(reader: asyncio.StreamReader, headers: bytes) -> bytes:
+    """The body of an answer; a large one comes in chunks."""
+    if b"content-length: " in headers:
+        size = int(headers.split(b"content-length: ")[1].split(b"\r\n")[0])
+        return await reader.readexactly(size)
+    parts = []
+    while size := int(await reader.readuntil(b"\r\n"), 16):
+        parts.append(await reader.readexactly(size))
+        await reader.readexactly(2)
+    await reader.readexactly(2)
+    return b"".join(parts)
 
 
 async def keep_asking(
@@ -95,12 +114,27 @@ async def keep_asking(
 
 def singles(port: int, model: str, texts: list[str], *, clients: int, seconds: float) -> Load:
     """`clients` clients, one sentence per request, each sentence once."""
-    load, waiting = Load(), iter(texts)
+    waiting = iter(texts)
+    return _ask(port, model, Load(), lambda: next(waiting), clients, seconds)
 
+
+def groups(port: int, model: str, texts: list[str], *, clients: int, size: int, seconds: float) -> Load:
+    """`clients` clients with `size` sentences per request, each sentence once."""
+    waiting = iter(texts)
+    return _ask(port, model, Load(texts=size), lambda: [next(waiting) for _ in range(size)], clients, seconds)
+
+
+def _ask(
+    port: int,
+    model: str,
+    load: Load,
+    next_input: Callable[[], str | list[str]],
+    clients: int,
+    seconds: float,
+) -> Load:
     async def go() -> None:
         start = time.perf_counter()
         end = start + seconds
-        next_input = lambda: next(waiting)  # noqa: E731
         tasks = [keep_asking(port, model, load, end, next_input) for _ in range(clients)]
         await asyncio.gather(*tasks)
         load.seconds = time.perf_counter() - start
@@ -111,7 +145,7 @@ def singles(port: int, model: str, texts: list[str], *, clients: int, seconds: f
 
 def mixed(port: int, model: str, texts: list[str], *, large: int, seconds: float) -> tuple[Load, Load]:
     """One client with single queries alongside two with requests of `large` texts: what each saw."""
-    one, many, waiting = Load(), Load(), iter(texts)
+    one, many, waiting = Load(), Load(texts=large), iter(texts)
 
     async def go() -> None:
         start = time.perf_counter()

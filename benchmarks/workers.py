@@ -106,6 +106,8 @@ class Worker:
 def surroundings(threads: int, *, ours: bool) -> dict[str, str]:
     """Environment variables of a worker: the number of threads for every library, and no network."""
     keep = {key: value for key, value in os.environ.items() if ours or not key.startswith("PYTHON")}
+    # An installed package brings its bytecode; without this, ours would be compiled at every start.
+    keep.pop("PYTHONDONTWRITEBYTECODE", None)
     names = ("OMP", "MKL", "OPENBLAS", "RAYON", "NUMEXPR")
     return keep | {
         **{f"{name}_NUM_THREADS": str(threads) for name in names},

@@ -101,10 +101,7 @@ def test_many_clients_get_the_bits_of_the_offline_encoder(tmp_path):
     async def all_at_once():
         async with batching(model, threads=2) as batcher:
             return await asyncio.gather(
-                *(
-                    batcher.embed(some, EmbedOptions(**{**vars(option), "client": str(n % 7)}))
-                    for some, option, n in requests
-                )
+                *(batcher.embed(some, option, client=str(n % 7)) for some, option, n in requests)
             )
 
     for (some, option, _), embedded in zip(requests, asyncio.run(all_at_once()), strict=True):
@@ -227,6 +224,25 @@ def test_large_requests_are_not_starved_by_small_ones():
         waiting.put(job("many", 20 + number))
         priorities += [each.priority for each in waiting.take(1)]
     assert Priority.LARGE in priorities
+
+
+def test_texts_of_large_requests_do_not_make_a_batch_of_small_ones_longer():
+    waiting = Queue(mixed=True)
+    for number in range(10):
+        waiting.put(job("batch", 10 + number, Priority.LARGE))
+    for client in ("a", "b"):
+        waiting.put(job(client, 5))
+    assert [each.client for each in waiting.take(100)] == ["a", "b"]
+    assert {each.client for each in waiting.take(100)} == {"batch"}
+
+
+def test_small_requests_join_a_batch_that_begins_with_a_large_one():
+    waiting = Queue(mixed=True)
+    waiting.put(job("batch", 10, Priority.LARGE))
+    for _ in range(8):
+        waiting.put(job("many", 20))
+    batches = [[each.client for each in waiting.take(30)] for _ in range(4)]
+    assert batches == [["many"], ["many"], ["many"], ["batch", "many"]]
 
 
 def test_the_health_probe_goes_first():
@@ -430,7 +446,7 @@ def test_texts_and_options_that_cannot_be_encoded_are_refused():
             ):
                 with pytest.raises(InputError, match=message):
                     await batcher.embed(texts, ask)
-            assert (await batcher.embed(["w " * 100], EmbedOptions())).kept.tolist() == [64]
+            assert (await batcher.embed(["w " * 100], EmbedOptions())).kept == [64]
 
     asyncio.run(go())
 

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from starlette.requests import Request
 from tests.serve.test_process import serving
 
 import gemel
@@ -128,11 +127,11 @@ def test_a_thousand_mistakes_are_a_few_errors(kind, content):
 def test_an_unknown_field_inside_a_document_is_named_and_cut():
     body = json.dumps({"documents": [{"text": "a"}, {"text": "b", "k" * 10_000: 1}]}).encode()
     headers = [(b"content-type", b"application/json")]
-    request = Request({"type": "http", "headers": headers, "state": {"body": body}})
+    scope = {"type": "http", "headers": headers, "state": {"body": body}}
     with pytest.raises(InputError, match=r"documents\[1\]: unknown field 'kkk") as refused:
-        asyncio.run(reading.parse_body(request, indexes.AddRequest))
+        asyncio.run(reading.parse_body(scope, indexes.AddRequest))
     assert len(str(refused.value)) < 300
-    assert "body" not in request.scope["state"]  # its bytes are freed
+    assert "body" not in scope["state"]  # its bytes are freed
 
 
 def test_a_large_body_is_parsed_on_another_thread(tmp_path, monkeypatch):

@@ -121,3 +121,66 @@ def test_a_slow_answer_is_no_slow_request(address):
             model.gate.set()
             one.sendall(b"\r\n")
             assert answer(one) == b"HTTP/1.1 200 OK"
+
+
+def received(one, end):
+    result = b""
+    while not result.endswith(end):
+        more = one.recv(10_000)
+        assert more, result
+        result += more
+    return result
+
+
+def test_an_answer_without_a_body_is_sent(open_):
+    open_.sendall(b"HEAD / HTTP/1.1\r\nhost: localhost\r\n\r\n")
+    assert received(open_, b"\r\n\r\n").startswith(b"HTTP/1.1 200 OK")
+    open_.sendall(b"GET / HTTP/1.1\r\nhost: localhost\r\nif-none-match: *\r\n\r\n")
+    assert received(open_, b"\r\n\r\n").startswith(b"HTTP/1.1 304 Not Modified")
+
+
+def test_a_client_that_waits_for_a_go_ahead_gets_it_before_the_answer(open_):
+    body = b'{"model": "fake", "input": "a b"}'
+    head = b"POST /v1/embeddings HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+    open_.sendall(head + b"expect: 100-continue\r\ncontent-length: %d\r\n\r\n" % len(body))
+    assert received(open_, b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+    open_.sendall(body)
+    assert received(open_, b"}}").startswith(b"HTTP/1.1 200 OK\r\n")
+
+
+class RecordingTransport:
+    """Remembers what was sent with each call."""
+
+    def __init__(self):
+        self.calls = []
+
+    def write(self, data):
+        self.calls.append(data)
+
+    def writelines(self, parts):
+        self.calls.append(b"".join(parts))
+
+    def close(self):
+        self.calls.append("close")
+
+
+def test_headers_leave_together_with_the_first_part_of_the_body():
+    transport = RecordingTransport()
+    answered = connection.AnswerTransport(transport)
+    for part in (b"HTTP/1.1 100 Continue\r\n\r\n", b"HTTP/1.1 200 OK\r\n\r\n", b"first", b"second"):
+        answered.write(part)
+    answered.close()
+    assert transport.calls == [
+        b"HTTP/1.1 100 Continue\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\n\r\nfirst",
+        b"second",
+        "close",
+    ]
+
+
+def test_headers_whose_body_failed_are_sent_before_the_connection_is_closed():
+    transport = RecordingTransport()
+    answered = connection.AnswerTransport(transport)
+    answered.write(b"HTTP/1.1 200 OK\r\n\r\n")
+    answered.close()
+    assert transport.calls == [b"HTTP/1.1 200 OK\r\n\r\n", "close"]

@@ -219,7 +219,7 @@ def test_vectors_are_remembered_for_the_client_that_sent_the_text_only():
     async def go():
         services = make_services(model := FakeModel())
         for name in ("anna", "anna", "ben"):
-            await services.batcher.embed(["a secret"], EmbedOptions(client=name))
+            await services.batcher.embed(["a secret"], EmbedOptions(), client=name)
         await services.close()
         return model.computed, services.counters.cache_hits
 
@@ -232,7 +232,7 @@ def test_a_text_under_way_for_one_client_is_not_shared_with_another():
         services = make_services(model)
         model.gate.clear()
         requests = [
-            asyncio.create_task(services.batcher.embed(["a secret"], EmbedOptions(client=name)))
+            asyncio.create_task(services.batcher.embed(["a secret"], EmbedOptions(), client=name))
             for name in "abb"
         ]
         await asyncio.sleep(0.05)

@@ -244,7 +244,7 @@ def test_errors_have_the_shape_of_the_protocol(model):
 
 def test_an_internal_error_reveals_no_details(model, capsys):
     async def go(http, services):
-        async def broken(texts, ask):
+        async def broken(texts, options, *, client):
             raise KeyError("the words of a text")
 
         services.batcher.embed = broken
@@ -452,9 +452,9 @@ def test_a_request_has_one_time_limit_in_total():
     model = FakeModel()
 
     async def go(http, services):
-        async def slow(texts, ask):
+        async def slow(texts, options, *, client):
             await asyncio.sleep(0.3)
-            return EmbedResult(np.zeros((len(texts), 4), np.float32), *np.ones((2, len(texts)), np.int64))
+            return EmbedResult(np.zeros((len(texts), 4), np.float32), [1] * len(texts), [1] * len(texts))
 
         services.batcher.embed = slow
         answer = await http.post("/pairs", json={"texts": [f"text {n}" for n in range(600)]})

@@ -12,11 +12,11 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp
 
 from gemel.serve.access import Keys
 from gemel.serve.middleware import Middleware
@@ -56,10 +56,8 @@ def create_app(services: Services, options: ServeOptions, keys: Keys | None = No
     async def openapi(_: Request) -> Response:
         return JSONResponse(openapi_document(routes))
 
-    app = Starlette(
-        routes=[*routes, *operations.page_routes(), Route("/openapi.json", openapi)],
-        lifespan=lifespan,
-        exception_handlers={HTTPException: _reraise},
+    app = Application(
+        routes=[*routes, *operations.page_routes(), Route("/openapi.json", openapi)], lifespan=lifespan
     )
     app.state.health = health
     app.add_middleware(Middleware, services=services, options=options, keys=keys or Keys(()))
@@ -74,9 +72,14 @@ def create_app(services: Services, options: ServeOptions, keys: Keys | None = No
     return app
 
 
-async def _reraise(_: Request, error: Exception) -> Response:
-    """The middleware answers all errors, those of the router too."""
-    raise error
+class Application(Starlette):
+    """Without Starlette's own two layers for errors: the middleware answers all errors, those of the router too."""
+
+    def build_middleware_stack(self) -> ASGIApp:
+        app: ASGIApp = self.router
+        for layer, arguments, keywords in reversed(self.user_middleware):
+            app = layer(app, *arguments, **keywords)
+        return app
 
 
 def openapi_document(routes: Sequence[JsonRoute]) -> dict[str, Any]:

@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from time import perf_counter
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gemel.encoder.engines.engine import MixingEngine
 from gemel.encoder.tokenizer import PreparedTexts, Windows, check_texts
@@ -41,10 +40,8 @@ CACHE_OVERHEAD = 400  # bytes of a cached vector beside its numbers: key, entry 
 
 @dataclass(frozen=True, kw_only=True)
 class EmbedOptions:
-    """How the texts of one request are encoded, and for which client."""
+    """How the texts of one request are encoded."""
 
-    client: str = ""
-    """For fairness between clients: the name of a key or an address. Never logged with texts."""
     prompt_name: str | None = None
     prompt: str | None = None
     normalize: bool | None = None
@@ -58,14 +55,14 @@ class EmbedResult:
     """Vectors in the order of the texts, bit for bit those of `Model.encode`."""
 
     vectors: Vectors
-    tokens: NDArray[np.int64]
-    """(n,) of each text before truncation, special tokens included."""
-    kept: NDArray[np.int64]
-    """(n,) of each text as the model reads it."""
+    tokens: Sequence[int]
+    """Of each text before truncation, special tokens included."""
+    kept: Sequence[int]
+    """Of each text as the model reads it."""
 
     @property
     def total_tokens(self) -> int:
-        return int(self.kept.sum())
+        return sum(self.kept)
 
 
 class Capacity:
@@ -122,11 +119,12 @@ class Batcher:
         return self.workers.queue.tokens + self._arriving
 
     async def embed(
-        self, texts: Sequence[str], options: EmbedOptions, *, urgent: bool = False
+        self, texts: Sequence[str], options: EmbedOptions, *, client: str = "", urgent: bool = False
     ) -> EmbedResult:
         """See `Call.embed`. `urgent` goes before everything, past a full queue too, and is not cached.
 
-        How many texts there are and how long each is was checked by the caller; tokens are counted here.
+        `client`, the name of a key or an address, is for fairness between clients and never logged with texts. How many
+        texts there are and how long each is was checked by the caller; tokens are counted here.
         """
         started = perf_counter()
         checked = check_texts(texts)
@@ -135,15 +133,15 @@ class Batcher:
         seconds = self._limits.seconds
         deadline = self._loop.call_later(seconds, request.fail, DeadlineExceeded(deadline_message(seconds)))
         try:
-            missing = self._join(request, batch_key.cache_keys(checked, options.client))
+            missing = self._join(request, batch_key.cache_keys(checked, client))
             if missing:
                 new = [checked[rows[0]] for rows in missing.values()]
                 windows = await self._tokenize(new, batch_key, urgent)
-                self._enqueue(request, missing, windows, batch_key, options.client, urgent)
+                self._enqueue(request, missing, windows, batch_key, client, urgent)
             if request.missing:
                 await request.future
             # All texts count, so that the answer does not depend on what was cached.
-            self._limits.check_tokens(int(request.tokens.sum()))
+            self._limits.check_tokens(sum(request.tokens))
             if not options.truncate:
                 _refuse_truncated(request)
         except BaseException as error:
@@ -301,13 +299,11 @@ def _chunks(texts: Sequence[str]) -> Iterator[list[str]]:
 
 
 def _refuse_truncated(request: PendingRequest) -> None:
-    rows = np.flatnonzero(request.kept < request.tokens)
-    if len(rows):
-        row = int(rows[0])
-        raise InputError(
-            f"texts[{row}] has {request.tokens[row]:,} tokens, the model reads {request.kept[row]:,}. "
-            "Shorten it, or let it be cut"
-        )
+    for row, (tokens, kept) in enumerate(zip(request.tokens, request.kept, strict=True)):
+        if kept < tokens:
+            raise InputError(
+                f"texts[{row}] has {tokens:,} tokens, the model reads {kept:,}. Shorten it, or let it be cut"
+            )
 
 
 class PendingRequest:
@@ -317,8 +313,7 @@ class PendingRequest:
 
     def __init__(self, rows: int, dim: int, future: asyncio.Future[None]) -> None:
         self.vectors = np.empty((rows, dim), dtype=np.float32)
-        self.tokens = np.zeros(rows, dtype=np.int64)
-        self.kept = np.zeros(rows, dtype=np.int64)
+        self.tokens, self.kept = [0] * rows, [0] * rows
         self.missing = rows
         self.future = future
         self._texts: list[QueuedText] = []

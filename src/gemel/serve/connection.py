@@ -25,6 +25,7 @@ HEADER_SECONDS = 15.0  # from the first byte of a request, or the connection, un
 HEADER_BYTES = 64_000  # of the first line and all headers of a request
 HEADER_COUNT = 200
 STALLED_SECONDS = 30.0  # within which a client must read some of an answer that is being sent
+CONTINUE = b"HTTP/1.1 100 "  # the server waits for the body; the answer comes later
 
 
 class Connection(HttpToolsProtocol):  # type: ignore[misc, unused-ignore]
@@ -78,7 +79,12 @@ class Connection(HttpToolsProtocol):  # type: ignore[misc, unused-ignore]
         if size > HEADER_BYTES or len(self.headers) > HEADER_COUNT:
             self._too_long = True
             raise ValueError("the headers are too long")  # the parser stops and calls `send_400_response`
+        before = self.cycle
         super().on_headers_complete()
+        if (
+            self.cycle is not before and self.scope["method"] != "HEAD"
+        ):  # whose answer has no body to wait for
+            self.cycle.transport = AnswerTransport(self.transport)
 
     def send_400_response(self, msg: str) -> None:
         if self._too_long:
@@ -130,6 +136,38 @@ class Connection(HttpToolsProtocol):  # type: ignore[misc, unused-ignore]
             self._wait_for_headers()
         elif not self.transport.is_closing():
             self.transport.close()
+
+
+class AnswerTransport:
+    """The transport of one answer: its headers are sent together with the first part of its body, in one system call.
+
+    Two calls would also wake the client twice.
+    """
+
+    __slots__ = ("_headers", "_sent", "_transport")
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self._headers: bytes | None = None
+        self._sent = False
+
+    def write(self, data: bytes) -> None:
+        if self._sent or data.startswith(CONTINUE):
+            self._transport.write(data)
+        elif self._headers is None:
+            self._headers = data
+        else:
+            self._transport.writelines((self._headers, data))
+            self._sent = True
+
+    def close(self) -> None:
+        if self._headers is not None and not self._sent:  # the application failed between them
+            self._transport.write(self._headers)
+            self._sent = True
+        self._transport.close()
+
+    def is_closing(self) -> bool:
+        return self._transport.is_closing()
 
 
 # The body.

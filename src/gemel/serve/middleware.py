@@ -6,8 +6,8 @@ Spans of OpenTelemetry are made when the package is installed and a provider was
 from __future__ import annotations
 
 import asyncio
+import random
 import re
-import secrets
 from collections.abc import Callable
 from time import perf_counter
 
@@ -40,6 +40,7 @@ SAFE_HEADERS = [
 CLOSED_POLICY = (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'")
 
 _ID = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
+_IDS = random.Random()  # an id tells requests apart; it may be guessed
 
 
 class Middleware:
@@ -78,7 +79,7 @@ class Middleware:
             self._record(state)
 
     async def _answer(self, state: RequestState, scope: Scope, receive: Receive) -> None:
-        headers = Headers(scope=scope)
+        headers = state.headers
         check_host(headers, self._allowed_hosts)
         address = scope["client"][0] if scope.get("client") else ""
         shared = scope.setdefault("state", {})
@@ -220,9 +221,10 @@ class RequestState:
         self.status = 0
         self.body = 0  # bytes counted for it
         self.disconnected = self.complete = False
-        given = Headers(scope=scope).get("x-request-id", "")
+        self.headers = Headers(scope=scope)
+        given = self.headers.get("x-request-id", "")
         # The id that the client sent, if it is short and plain.
-        self.id = given if _ID.fullmatch(given) else secrets.token_hex(8)
+        self.id = given if _ID.fullmatch(given) else f"{_IDS.getrandbits(64):016x}"
 
     @property
     def route(self) -> str:

@@ -23,7 +23,7 @@ from gemel.types import Vectors
 
 LARGE_TURN = 4  # every so many batches begin with a large request, so that small ones cannot starve it
 BATCH_SECONDS = 0.025  # of work in a batch
-MIXED_SECONDS = 0.010  # the same while single queries come too: they wait for at most one of these
+MIXED_SECONDS = 0.008  # the same while single queries come too: they wait for at most one of these
 MIXED_MEMORY = 1.0  # seconds after a single query during which more are expected
 COMPANY_SECONDS = 0.002  # how long a small batch waits for more texts, when more are on their way
 FIRST_GUESS = 4000.0  # tokens per second and core, before anything was measured
@@ -181,13 +181,13 @@ class Queue:
     def take(self, budget: int) -> list[QueuedText]:
         """Texts of one batch key and, unless mixed, of one length: `budget` tokens together, or a longer text alone.
 
-        Empty: none waits.
+        Texts of a large request do not join a small one, which would wait for their end. Empty: none waits.
         """
         first = self._first()
         if first is None:
             return []
         batch, room = [first], budget - first.length
-        for turns in self._groups[self._group(first)]:
+        for turns in self._groups[self._group(first)][: first.priority + 1]:
             while room > 0 and (text := turns.next(lambda other: other.length <= room)) is not None:  # noqa: B023
                 self._remove(text, QueueState.TAKEN)
                 batch.append(text)

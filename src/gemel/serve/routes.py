@@ -20,7 +20,7 @@ import orjson
 import pydantic
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from pydantic_core import ErrorDetails, PydanticCustomError, from_json
-from starlette.requests import Request
+from starlette.datastructures import Headers
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
@@ -143,13 +143,13 @@ class JsonRoute(NamedRoute):
         self.app = self._answer
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request = Request(scope, receive)
-        call = Call(self._services, request.state.client, request.state.read_only)
+        state = scope["state"]
+        call = Call(self._services, state["client"], state["read_only"])
         arguments = dict(scope["path_params"])
         if self.entry.guard is not None:
             self.entry.guard(call, **arguments)
         if self.body_model is not None:
-            arguments["body"] = await parse_body(request, self.body_model)
+            arguments["body"] = await parse_body(scope, self.body_model)
         response = await self.entry.function(call, **arguments)
         await response(scope, receive, send)
 
@@ -193,20 +193,19 @@ class Routes:
 Body = TypeVar("Body", bound=BaseModel)
 
 
-async def parse_body(request: Request, model: type[Body]) -> Body:
+async def parse_body(scope: Scope, model: type[Body]) -> Body:
     """The body as `model`. Raises InputError (400) if it does not fit, RouteError (415) if it is not sent as JSON."""
     # A page of another origin may send a form, plain text or no type without a preflight request, but not this type.
     # Clients that forget the type (LiteLLM's for Voyage) are no browsers: these always send an origin.
-    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    forgotten = not media_type and not {"origin", "sec-fetch-site"} & set(request.headers.keys())
+    headers = Headers(scope=scope)
+    media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
+    forgotten = not media_type and not {"origin", "sec-fetch-site"} & set(headers.keys())
     if media_type != "application/json" and not media_type.endswith("+json") and not forgotten:
         got = repr(media_type[:QUOTED_CHARACTERS]) if media_type else "no type"
         raise RouteError(
             415, f"the body must be sent as application/json, got {got}", code="unsupported_media_type"
         )
-    state = request.scope[
-        "state"
-    ]  # the body is taken from it, so that its bytes are freed when they are parsed
+    state = scope["state"]  # the body is taken from it, so that its bytes are freed when they are parsed
     if len(state["body"]) <= INLINE_BYTES:
         return _validated(_parsed(state.pop("body")), model)
     # Two calls, so that other threads get their turn between parsing and validation.

@@ -42,6 +42,9 @@ MEMORY_EVERY = 1.0  # seconds between two measurements of the memory
 # Seconds after which a thread that waits for the GIL gets it: workers must not wait for answers.
 SWITCH_SECONDS = 0.0005
 
+# New objects after which Python looks for garbage in cycles: a request leaves little, and makes hundreds.
+GARBAGE_OBJECTS = 10_000
+
 
 class _Server(uvicorn.Server):  # type: ignore[misc, unused-ignore]
     """Ends with exit code 0 after a signal, and at once at the second."""
@@ -77,13 +80,15 @@ class ServerProcess:
         self._server = _Server(self._config(loading_page))
         listening = bind(self._options.host, self._options.port)
         self._address = address_of(listening, self._options)
-        before = sys.getswitchinterval()
+        before, thresholds = sys.getswitchinterval(), gc.get_threshold()
         sys.setswitchinterval(SWITCH_SECONDS)
+        gc.set_threshold(GARBAGE_OBJECTS, *thresholds[1:])
         try:
             with capture_logging(RequestLog(self._options.log)):
                 self._server.run(sockets=[listening])
         finally:
             sys.setswitchinterval(before)
+            gc.set_threshold(*thresholds)
             listening.close()
         if loading_page.error is not None:
             raise loading_page.error

@@ -14,7 +14,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 from time import perf_counter, time
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, get_args
@@ -133,7 +133,7 @@ class Services:
         """Seconds of one real forward pass of each model, which goes before everything that waits."""
         started = perf_counter()
         for each in self.models:
-            await each.batcher.embed([text], EmbedOptions(client="health"), urgent=True)
+            await each.batcher.embed([text], EmbedOptions(), client="health", urgent=True)
         return perf_counter() - started
 
     async def close(self) -> None:
@@ -210,7 +210,7 @@ class Call:
         Raises `Overloaded` (429) when the queue is full, `DeadlineExceeded` (504), `TooLarge` (413) for too many
         tokens, InputError (400) for texts that cannot be encoded; cancelled with the request.
         """
-        return await self.served.batcher.embed(texts, replace(options, client=self.client))
+        return await self.served.batcher.embed(texts, options, client=self.client)
 
     async def work(self, function: Callable[[], T], *, long: bool = False) -> T:
         """A computation (index search, pairs, explain) on a worker thread, in turns between clients.

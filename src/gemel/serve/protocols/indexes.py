@@ -6,14 +6,12 @@ A client names an index, never a path.
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from pydantic import BaseModel, Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 from starlette.responses import Response
 
-from gemel.index.index import Index
-from gemel.index.ingest import WriteResult
 from gemel.serve.errors import PlainError, RouteError
 from gemel.serve.protocols.search import (
     WHERE,
@@ -35,6 +33,10 @@ from gemel.serve.routes import (
     json_response,
 )
 from gemel.serve.services import Call
+
+if TYPE_CHECKING:
+    from gemel.index.index import Index
+    from gemel.index.ingest import WriteResult
 
 Value: TypeAlias = str | int | float | bool | list[str | int | float | bool] | None
 

@@ -211,7 +211,8 @@ async def _answer(
     several = [kinds] if isinstance(kinds, str) else kinds
     check_vector_types(several, options.dim or call.model.dim)
     result = await call.embed(texts, options)
-    usage = {"prompt_tokens": result.total_tokens, "total_tokens": result.total_tokens}
+    tokens = result.total_tokens
+    usage = {"prompt_tokens": tokens, "total_tokens": tokens}
     rest = dumps({"model": call.model_name, "usage": usage})
     return json_list_response(
         len(result.vectors),

@@ -249,7 +249,7 @@ async def _score_pairwise(call: Call, left: list[str], right: list[str]) -> Pair
         call,
         right,
         replace(options, prompt_name=prompt_name("document")),
-        before=int(queries.tokens.sum()),
+        before=sum(queries.tokens),
     )
     cosines = np.clip((queries.vectors * documents.vectors).sum(axis=1), -1, 1)
     return PairwiseScores(cosines, queries.total_tokens + documents.total_tokens)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
 from pydantic import BaseModel, Field, model_validator
@@ -18,8 +18,6 @@ from starlette.responses import Response
 
 from gemel.cross_model import CrossModel, ScoreKind
 from gemel.errors import InputError, ModelError, WorkError
-from gemel.index.index import Index
-from gemel.index.query import Answer
 from gemel.options import CrossOptions, EncodeOptions
 from gemel.serve.batcher import EmbedOptions
 from gemel.serve.errors import PlainError, RouteError
@@ -32,6 +30,10 @@ from gemel.types import Vectors
 from gemel.vectors.bm25 import BM25Index, fuse
 from gemel.vectors.calibration import Calibration
 from gemel.vectors.search import Hits, search
+
+if TYPE_CHECKING:
+    from gemel.index.index import Index
+    from gemel.index.query import Answer
 
 CANDIDATES = 50  # texts that fusion and reranking consider
 

@@ -131,15 +131,15 @@ async def embed_many(
     parts: list[EmbedResult] = []
     for start in range(0, max(len(texts), 1), CHUNK):
         parts.append(await call.embed(texts[start : start + CHUNK], options))
-        before += int(parts[-1].tokens.sum())
+        before += sum(parts[-1].tokens)
         if limited:
             call.limits.check_tokens(before, all_counted=False)
     if len(parts) == 1:
         return parts[0]
     return EmbedResult(
         np.concatenate([part.vectors for part in parts]),
-        np.concatenate([part.tokens for part in parts]),
-        np.concatenate([part.kept for part in parts]),
+        [tokens for part in parts for tokens in part.tokens],
+        [kept for part in parts for kept in part.kept],
     )
 
 
@@ -150,7 +150,7 @@ async def embed_query_and_documents(
     query_options = replace(options, prompt_name=call.model.checkpoint.prompt_name("query"))
     query_result = await call.embed([query], query_options)
     document_options = replace(options, prompt_name=call.model.checkpoint.prompt_name("document"))
-    before = int(query_result.tokens.sum())
+    before = sum(query_result.tokens)
     return query_result, await embed_many(call, documents, document_options, before=before)
 
 
