@@ -5,6 +5,8 @@
     python benchmarks/encode.py --quick                      does everything work? few texts, no results file
     python benchmarks/encode.py --shape qwen3-0.6b --only gemel,st-torch --sets stsb-test,long --parts encode \
         --texts 128 --documents 16 --rounds 3 --out benchmarks/results/encode-qwen3-0.6b.json      a decoder
+    python benchmarks/encode.py --shape bert-base --levels --sets stsb-test,long --parts encode --texts 256 \
+        --documents 16 --rounds 3 --out benchmarks/results/encode-bert-base.json      768 dimensions, all levels
 
 See README.md next to this file for what is timed and how each peer is set up.
 """

@@ -241,8 +241,16 @@ def test_all_systems_run_by_default_and_names_choose_families():
     chosen = encode.settings_from(
         encode.parser().parse_args(["--only", "ct2,st-onnx", "--environments", "x"])
     )
-    assert [system.name for system in chosen.systems] == ["st-onnx", "st-onnx-int8", "ct2", "ct2-int8"]
+    names = ["st-onnx", "st-onnx-int8", "ct2", "ct2-bfloat16", "ct2-int8"]
+    assert [system.name for system in chosen.systems] == names
     assert not chosen.environments.install
+
+
+def test_the_lower_levels_of_the_processor_are_systems_of_their_own():
+    below = systems.level_systems(["amx", "avx512vnni", "avx2"])
+    names = ["gemel-avx512vnni", "gemel-avx512vnni-int8", "gemel-avx2", "gemel-avx2-int8"]
+    assert [system.name for system in below] == names
+    assert all(system.options["level"] in system.name and system.role == "ours" for system in below)
 
 
 def test_quick_keeps_no_results_and_runs_two_rounds():
