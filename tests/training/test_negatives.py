@@ -117,6 +117,12 @@ def test_equal_texts_of_the_corpus_are_one_candidate():
     assert texts(mined(corpus=[*CORPUS, *CORPUS])) == ["text 0.95", "text 0.85", "text 0.8"]
 
 
+def test_blank_texts_are_no_negatives():
+    encoder = TableEncoder({**LINE.table, "": at(0.99), "  ": at(0.98)})
+    assert texts(mined(1, corpus=["", "  ", *CORPUS], encoder=encoder)) == ["text 0.95"]
+    assert texts(mined(1, corpus=[""], encoder=encoder)) == []
+
+
 def test_each_positive_has_its_own_limit():
     result = mined(1, [("query", "text 0.9"), ("query", "text 0.6")], margin=0.04)
     assert [texts(result, 0), texts(result, 1)] == [["text 0.85"], ["text 0.5"]]
@@ -202,9 +208,20 @@ def test_a_cross_encoder_drops_false_negatives_and_scores_no_more_than_needed():
     result = mined(2, rerank=judge)
     assert texts(result) == ["text 0.85", "text 0.8"]
     assert result.dropped == {"known": 1, "rerank": 1}
-    assert len(judge.seen) == 4
+    assert len(set(judge.seen)) == 4  # the positive and three candidates
     assert texts(mined(2, rerank=judge, rerank_margin=0.1)) == ["text 0.85", "text 0.7"]
     assert texts(mined(2, rerank=Judge({"text 0.9": -1.0}))) == []
+
+
+def test_a_cross_encoder_that_cannot_score_is_refused_before_the_corpus_is_encoded():
+    class Labels:
+        def scores(self, left, right, options=None):
+            raise InputError("it has three outputs")
+
+    encoder = TableEncoder(LINE.table)
+    with pytest.raises(InputError, match="three outputs"):
+        mined(encoder=encoder, rerank=Labels())
+    assert encoder.encoded == []
 
 
 def test_random_negatives_are_judged_too():

@@ -64,8 +64,8 @@ def mine_negatives(  # noqa: PLR0913 - one question, and how to answer it
     """Up to `k` hard negatives from `corpus` for each pair of a query and its positive; every text is compared.
 
     A positive of the same query, a query that has it as its positive, and texts that equal one of these except for case
-    and spaces are never negatives. Equal texts of the corpus count once. The result does not depend on `search_memory`
-    or threads.
+    and spaces are never negatives, nor are blank texts. Equal texts of the corpus count once. The result does not
+    depend on `search_memory` or threads.
 
     pairs: a file, rows (query, positive), or whatever `gemel.train` reads for anchors and positives; labeled pairs too.
     vectors: of the corpus, if it is encoded already; the model then encodes only queries, and positives that are not in
@@ -97,6 +97,10 @@ def mine_negatives(  # noqa: PLR0913 - one question, and how to answer it
     read = _read_pairs(pairs, columns, skip_bad=skip_bad, positive_ids=positive_ids)
     if positive_ids:
         read = replace(read, positives=_texts_of_ids(read.positives, texts, ids))
+    if (
+        rerank is not None
+    ):  # one without a score, such as an NLI model, is refused before the corpus is encoded
+        rerank.scores(read.queries[:1], read.positives[:1], CrossOptions(on_long="truncate"))
     miner = _Miner(model, texts, vectors, settings, rules, rerank, parse_bytes(search_memory))
     return miner.mine(read, started)
 
@@ -325,7 +329,9 @@ def _texts_of_ids(given: Sequence[str], corpus: Sequence[str], ids: Sequence[str
     if ids is not None and len(ids) != len(corpus):
         raise InputError(f"there are {len(corpus)} texts but {len(ids)} ids")
     names = map(str, range(len(corpus))) if ids is None else map(str, ids)
-    positions = {name: position for position, name in enumerate(names)}
+    positions: dict[str, int] = {}
+    for position, name in enumerate(names):
+        positions.setdefault(name, position)
     missing = [name for name in given if name not in positions]
     if missing:
         what = "ids of its column" if ids is not None else "positions, as it has no ids"
@@ -378,7 +384,8 @@ class _Miner:
         self._first: dict[str, int] = {}
         """Position of the first text with each key: texts that are searched."""
         for position, text in enumerate(corpus):
-            self._first.setdefault(_key(text), position)
+            if key := _key(text):
+                self._first.setdefault(key, position)
         self._distinct = np.fromiter(self._first.values(), np.int64, len(self._first))
         self._vectors = _checked_vectors(vectors, len(corpus)) if vectors is not None else self._encoded()
 
