@@ -23,6 +23,7 @@ def workspace(tmp_path, monkeypatch):
     (tmp_path / "empty.txt").write_text("", encoding="utf-8")
     (tmp_path / "head.csv").write_text("id,text\n", encoding="utf-8")
     (tmp_path / "bad.jsonl").write_text("[1]\n[2]\n", encoding="utf-8")
+    (tmp_path / "queries.tsv").write_text("query\tpositive\na man 7\ta man 8\n", encoding="utf-8")
     (tmp_path / "french.csv").write_bytes("id,text\n1,Où est le café ?\n2,déjà vu\n".encode("cp1252"))
     return tmp_path
 
@@ -129,6 +130,7 @@ def test_a_file_is_read_in_its_encoding(workspace, capsys):
         ("search",),
         ("cluster",),
         ("dedupe", "-o", "out"),
+        ("negatives", "--queries", "queries.tsv", "--no-ratio", "-o", "out.tsv"),
         ("bench",),
         ("postprocess", "model", "--json", "-o", "out", "--data"),
         ("index", "build", "notes"),

@@ -38,8 +38,8 @@ LINE = TableEncoder({"query": (1, 0), "best": at(0.9), **{f"text {each}": at(eac
 NO_LIMIT = {"ratio": None}
 
 
-def mined(n=3, pairs=(("query", "text 0.9"),), corpus=CORPUS, encoder=LINE, **rules):
-    return gemel.mine_negatives(encoder, list(pairs), corpus, n, **{**NO_LIMIT, **rules})
+def mined(k=3, pairs=(("query", "text 0.9"),), corpus=CORPUS, encoder=LINE, **rules):
+    return gemel.mine_negatives(encoder, list(pairs), corpus, k, **{**NO_LIMIT, **rules})
 
 
 def texts(result, pair=0):
@@ -68,8 +68,8 @@ def test_the_nearest_texts_that_are_not_the_positive_are_the_negatives():
 
 def test_ranks_are_counted_without_the_positives():
     assert texts(mined(skip=1)) == ["text 0.85", "text 0.8", "text 0.7"]
-    assert texts(mined(n=2, skip=2, candidates=2)) == ["text 0.8", "text 0.7"]
-    assert texts(mined(n=3, skip=6, candidates=3)) == ["text 0.4"]
+    assert texts(mined(k=2, skip=2, candidates=2)) == ["text 0.8", "text 0.7"]
+    assert texts(mined(k=3, skip=6, candidates=3)) == ["text 0.4"]
     assert texts(mined(skip=50)) == []
 
 
@@ -117,6 +117,12 @@ def test_equal_texts_of_the_corpus_are_one_candidate():
     assert texts(mined(corpus=[*CORPUS, *CORPUS])) == ["text 0.95", "text 0.85", "text 0.8"]
 
 
+def test_blank_texts_are_no_negatives():
+    encoder = TableEncoder({**LINE.table, "": at(0.99), "  ": at(0.98)})
+    assert texts(mined(1, corpus=["", "  ", *CORPUS], encoder=encoder)) == ["text 0.95"]
+    assert texts(mined(1, corpus=[""], encoder=encoder)) == []
+
+
 def test_each_positive_has_its_own_limit():
     result = mined(1, [("query", "text 0.9"), ("query", "text 0.6")], margin=0.04)
     assert [texts(result, 0), texts(result, 1)] == [["text 0.85"], ["text 0.5"]]
@@ -144,11 +150,11 @@ def test_the_rules_hold_for_random_vectors():
 # What may not matter
 
 
-@pytest.mark.parametrize("sample", ["hardest", "random"])
-def test_the_size_of_a_block_does_not_change_the_answer(sample):
+@pytest.mark.parametrize("sampling", ["hardest", "random"])
+def test_the_size_of_a_block_does_not_change_the_answer(sampling):
     encoder, pairs, corpus = random_case()
-    one = gemel.mine_negatives(encoder, pairs, corpus, sample=sample)
-    other = gemel.mine_negatives(encoder, pairs, corpus, sample=sample, search_memory=20_000, threads=1)
+    one = gemel.mine_negatives(encoder, pairs, corpus, sampling=sampling)
+    other = gemel.mine_negatives(encoder, pairs, corpus, sampling=sampling, search_memory=20_000, threads=1)
     np.testing.assert_array_equal(one.index, other.index)
     np.testing.assert_array_equal(one.score, other.score)
     assert one.to_json() == other.to_json()
@@ -174,7 +180,7 @@ def test_a_seed_chooses_among_the_candidates():
     rules = {"candidates": 20, "ratio": None}
 
     def sampled(seed):
-        return gemel.mine_negatives(encoder, pairs, corpus, 3, sample="random", seed=seed, **rules).index
+        return gemel.mine_negatives(encoder, pairs, corpus, 3, sampling="random", seed=seed, **rules).index
 
     window = gemel.mine_negatives(encoder, pairs, corpus, 20, **rules).index
     np.testing.assert_array_equal(sampled(1), sampled(1))
@@ -202,14 +208,25 @@ def test_a_cross_encoder_drops_false_negatives_and_scores_no_more_than_needed():
     result = mined(2, rerank=judge)
     assert texts(result) == ["text 0.85", "text 0.8"]
     assert result.dropped == {"known": 1, "rerank": 1}
-    assert len(judge.seen) == 4
+    assert len(set(judge.seen)) == 4  # the positive and three candidates
     assert texts(mined(2, rerank=judge, rerank_margin=0.1)) == ["text 0.85", "text 0.7"]
     assert texts(mined(2, rerank=Judge({"text 0.9": -1.0}))) == []
 
 
+def test_a_cross_encoder_that_cannot_score_is_refused_before_the_corpus_is_encoded():
+    class Labels:
+        def scores(self, left, right, options=None):
+            raise InputError("it has three outputs")
+
+    encoder = TableEncoder(LINE.table)
+    with pytest.raises(InputError, match="three outputs"):
+        mined(encoder=encoder, rerank=Labels())
+    assert encoder.encoded == []
+
+
 def test_random_negatives_are_judged_too():
     judge = Judge({"text 0.9": 0.5, "text 0.95": 0.9, "text 0.7": 0.9})
-    result = mined(7, rerank=judge, sample="random")
+    result = mined(7, rerank=judge, sampling="random")
     assert texts(result) == [each for each in CORPUS if each not in ("text 0.95", "text 0.9", "text 0.7")]
 
 
@@ -239,12 +256,12 @@ def test_labeled_pairs_give_their_positives():
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"n": 0}, "n must be a whole number of at least 1"),
-        ({"candidates": 2}, "candidates must be at least n=3"),
+        ({"k": 0}, "k must be a whole number of at least 1"),
+        ({"candidates": 2}, "candidates must be at least k=3"),
         ({"skip": -1}, "skip must be"),
         ({"ratio": -0.5}, "ratio must be a share"),
         ({"margin": float("nan")}, "margin must be a finite number"),
-        ({"sample": "soft"}, "sample"),
+        ({"sampling": "soft"}, "sampling"),
         ({"corpus": []}, "corpus is empty"),
         ({"pairs": [{"text": "query"}]}, "no column for anchor and positive. Columns: 'text'"),
         ({"vectors": np.eye(2)}, "vectors must be one row for each of the 8 texts"),
@@ -344,7 +361,7 @@ def run(capsys, *words, expect=0):
 
 def test_the_command_writes_what_the_function_returns(workspace, capsys, monkeypatch):
     monkeypatch.chdir(workspace)
-    shown = run(capsys, "-n", "2", "--no-ratio", "--skip", "3", "--scores", "-o", "out.jsonl", "--json")
+    shown = run(capsys, "-k", "2", "--no-ratio", "--skip", "3", "--scores", "-o", "out.jsonl", "--json")
     rows = [json.loads(line) for line in (workspace / "out.jsonl").read_text().splitlines()]
     corpus = (workspace / "corpus.txt").read_text().splitlines()
     model = gemel.load("model")
@@ -353,7 +370,7 @@ def test_the_command_writes_what_the_function_returns(workspace, capsys, monkeyp
     content = json.loads(shown.out)
     assert (content["rows"], content["pairs"], content["negatives"]) == (40, 20, 40)
     before = (workspace / "out.jsonl").read_bytes()
-    shown = run(capsys, "-n", "2", "--no-ratio", "--skip", "3", "--scores", "-o", "out.jsonl")
+    shown = run(capsys, "-k", "2", "--no-ratio", "--skip", "3", "--scores", "-o", "out.jsonl")
     assert (workspace / "out.jsonl").read_bytes() == before
     assert shown.out == ""
     assert "20 pairs, 40 negatives: 20 have all 2" in shown.err
@@ -390,7 +407,7 @@ def test_nothing_to_write_is_an_error_that_says_why(workspace, capsys, monkeypat
 def test_training_reads_every_file(workspace, capsys, monkeypatch, format, objective, ending):
     monkeypatch.chdir(workspace)
     out = f"{format}.{ending}"
-    run(capsys, "-n", "2", "--no-ratio", "--format", format, "-o", out)
+    run(capsys, "-k", "2", "--no-ratio", "--format", format, "-o", out)
     datasets = open_all(out, OBJECTIVES[objective]().needs)
     assert sum(map(len, datasets)) == {"triplets": 40, "tuples": 20, "pairs": 60}[format]
 
@@ -399,7 +416,7 @@ def test_a_model_is_trained_on_mined_tuples(workspace, capsys, monkeypatch):
     pytest.importorskip("torch", reason="training needs torch")
     pytest.importorskip("accelerate", reason="training needs accelerate")
     monkeypatch.chdir(workspace)
-    run(capsys, "-n", "2", "--no-ratio", "--format", "tuples", "-o", "train.tsv")
+    run(capsys, "-k", "2", "--no-ratio", "--format", "tuples", "-o", "train.tsv")
     words = (
         "train train.tsv --model model --objective in-batch-ranking --batch-size 8 --max-steps 2 -o trained"
     )

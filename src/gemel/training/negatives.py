@@ -30,7 +30,7 @@ from gemel.training.objectives.base import Needs
 from gemel.types import AnyVectors, Encoder, ShownResult, Vectors
 from gemel.vectors.search import Hits, rescore, search
 
-Sample = Literal["hardest", "random"]
+Sampling = Literal["hardest", "random"]
 
 TrainingFormat = Literal["triplets", "tuples", "pairs"]
 
@@ -41,7 +41,7 @@ def mine_negatives(  # noqa: PLR0913 - one question, and how to answer it
     model: Encoder,
     pairs: object,
     corpus: Sequence[str],
-    n: int = 5,
+    k: int = 5,
     *,
     vectors: ArrayLike | None = None,
     ids: Sequence[str] | None = None,
@@ -55,17 +55,17 @@ def mine_negatives(  # noqa: PLR0913 - one question, and how to answer it
     max_score: float | None = None,
     rerank: CrossModel | None = None,
     rerank_margin: float = 0.0,
-    sample: Sample = "hardest",
+    sampling: Sampling = "hardest",
     seed: int = 0,
     search_memory: int | str = "1GB",
     options: EncodeOptions | None = None,
     **keywords: Unpack[EncodeKeywords],
 ) -> NegativesResult:
-    """Up to `n` hard negatives from `corpus` for each pair of a query and its positive; every text is compared.
+    """Up to `k` hard negatives from `corpus` for each pair of a query and its positive; every text is compared.
 
     A positive of the same query, a query that has it as its positive, and texts that equal one of these except for case
-    and spaces are never negatives. Equal texts of the corpus count once. The result does not depend on `search_memory`
-    or threads.
+    and spaces are never negatives, nor are blank texts. Equal texts of the corpus count once. The result does not
+    depend on `search_memory` or threads.
 
     pairs: a file, rows (query, positive), or whatever `gemel.train` reads for anchors and positives; labeled pairs too.
     vectors: of the corpus, if it is encoded already; the model then encodes only queries, and positives that are not in
@@ -81,13 +81,13 @@ def mine_negatives(  # noqa: PLR0913 - one question, and how to answer it
     2407.15831). None: no such limit.
     max_score: a negative scores at most this.
     rerank: a cross-encoder; candidates that it scores above the positive minus `rerank_margin` are dropped.
-    sample: the hardest `n` of the candidates, or random ones.
+    sampling: the hardest `k` of the candidates, or random ones.
     search_memory: for a block of queries and their hits, besides the corpus.
     Keywords are the fields of `EncodeOptions`, as for `encode`. The prompts of the checkpoint for queries and documents
     are used unless the options name one.
     """
     started = perf_counter()
-    rules = _Rules(n, skip, candidates, margin, ratio, max_score, rerank_margin, sample, seed)
+    rules = _Rules(k, skip, candidates, margin, ratio, max_score, rerank_margin, sampling, seed)
     settings = EncodeOptions.of(options, keywords)
     if settings.output not in ("float32", "float16"):
         raise InputError(f"search scores float32 vectors; output {settings.output!r} is for storing")
@@ -97,6 +97,10 @@ def mine_negatives(  # noqa: PLR0913 - one question, and how to answer it
     read = _read_pairs(pairs, columns, skip_bad=skip_bad, positive_ids=positive_ids)
     if positive_ids:
         read = replace(read, positives=_texts_of_ids(read.positives, texts, ids))
+    if (
+        rerank is not None
+    ):  # one without a score, such as an NLI model, is refused before the corpus is encoded
+        rerank.scores(read.queries[:1], read.positives[:1], CrossOptions(on_long="truncate"))
     miner = _Miner(model, texts, vectors, settings, rules, rerank, parse_bytes(search_memory))
     return miner.mine(read, started)
 
@@ -111,9 +115,9 @@ class NegativesResult(ShownResult):
     positive_score: Vectors
     """(pairs,) cosines of query and positive."""
     index: NDArray[np.int64]
-    """(pairs, n) positions of the negatives in the corpus; -1 where there are fewer."""
+    """(pairs, k) positions of the negatives in the corpus; -1 where there are fewer."""
     score: Vectors
-    """(pairs, n) cosines of query and negative; NaN where there are fewer."""
+    """(pairs, k) cosines of query and negative; NaN where there are fewer."""
     corpus: list[str]
     considered: int
     """Candidates of all pairs: texts in the window of ranks."""
@@ -137,7 +141,7 @@ class NegativesResult(ShownResult):
         """Rows that `gemel.train` reads; a pair without negatives gives none.
 
         format: triplets, one row per negative; tuples, one row per pair with columns negative_1, negative_2 and so on,
-        only of pairs that have all `n`; pairs, with label 1 for the positive and 0 for each negative.
+        only of pairs that have all `k`; pairs, with label 1 for the positive and 0 for each negative.
         scores: add columns with cosines.
         """
         check_choice("format", format, get_args(TrainingFormat))
@@ -181,9 +185,9 @@ class NegativesResult(ShownResult):
 
     def summary(self) -> str:
         """How many pairs have how many negatives, what the rules dropped, and the deciles of the scores."""
-        counts, n = self.counts, self.index.shape[1]
-        parts = [f"{int((counts == n).sum()):,} have all {n}"]
-        fewer, none = int(((counts > 0) & (counts < n)).sum()), int((counts == 0).sum())
+        counts, k = self.counts, self.index.shape[1]
+        parts = [f"{int((counts == k).sum()):,} have all {k}"]
+        fewer, none = int(((counts > 0) & (counts < k)).sum()), int((counts == 0).sum())
         parts += [f"{fewer:,} fewer"] if fewer else []
         parts += [f"{none:,} none"] if none else []
         lines = [
@@ -229,24 +233,24 @@ def _labeled(query: str, positive: str, cosine: float, chosen: _Chosen) -> _Buil
 class _Rules:
     """Which candidates become negatives."""
 
-    n: int
+    k: int
     skip: int
     candidates: int
     margin: float | None
     ratio: float | None
     max_score: float | None
     rerank_margin: float
-    sample: Sample
+    sampling: Sampling
     seed: int
 
     def __post_init__(self) -> None:
-        check_count("n", self.n)
+        check_count("k", self.k)
         check_count("skip", self.skip, 0)
         check_count("candidates", self.candidates)
         check_count("seed", self.seed, 0)
-        check_choice("sample", self.sample, get_args(Sample))
-        if self.candidates < self.n:
-            raise InputError(f"candidates must be at least n={self.n}, got {self.candidates}")
+        check_choice("sampling", self.sampling, get_args(Sampling))
+        if self.candidates < self.k:
+            raise InputError(f"candidates must be at least k={self.k}, got {self.candidates}")
         for name in ("margin", "ratio", "max_score", "rerank_margin"):
             value = getattr(self, name)
             if value is not None and not np.isfinite(value):
@@ -269,7 +273,7 @@ class _Rules:
 
     def order(self, count: int, pair: int) -> NDArray[np.int64]:
         """The order in which candidates are tried; random orders depend on the seed and the pair's position only."""
-        if self.sample == "hardest":
+        if self.sampling == "hardest":
             return np.arange(count)
         return np.random.default_rng([self.seed, pair]).permutation(count)
 
@@ -325,7 +329,9 @@ def _texts_of_ids(given: Sequence[str], corpus: Sequence[str], ids: Sequence[str
     if ids is not None and len(ids) != len(corpus):
         raise InputError(f"there are {len(corpus)} texts but {len(ids)} ids")
     names = map(str, range(len(corpus))) if ids is None else map(str, ids)
-    positions = {name: position for position, name in enumerate(names)}
+    positions: dict[str, int] = {}
+    for position, name in enumerate(names):
+        positions.setdefault(name, position)
     missing = [name for name in given if name not in positions]
     if missing:
         what = "ids of its column" if ids is not None else "positions, as it has no ids"
@@ -378,7 +384,8 @@ class _Miner:
         self._first: dict[str, int] = {}
         """Position of the first text with each key: texts that are searched."""
         for position, text in enumerate(corpus):
-            self._first.setdefault(_key(text), position)
+            if key := _key(text):
+                self._first.setdefault(key, position)
         self._distinct = np.fromiter(self._first.values(), np.int64, len(self._first))
         self._vectors = _checked_vectors(vectors, len(corpus)) if vectors is not None else self._encoded()
 
@@ -396,8 +403,8 @@ class _Miner:
             self._linked[query].add(positive)
             self._linked[positive].add(query)
         self._positive_score = np.zeros(count, np.float32)
-        self._index = np.full((count, rules.n), -1, np.int64)
-        self._score = np.full((count, rules.n), -np.inf, np.float32)
+        self._index = np.full((count, rules.k), -1, np.int64)
+        self._score = np.full((count, rules.k), -np.inf, np.float32)
         self._considered = 0
         self._dropped: Counter[str] = Counter()
         queries = list(of_query)
@@ -442,7 +449,7 @@ class _Miner:
         ]
         if self._rerank is None:
             for each in pending:
-                each.taken = each.next(self._rules.n).tolist()
+                each.taken = each.next(self._rules.k).tolist()
         else:
             self._rerank_pending(self._rerank, queries, pending)
         for each in pending:
@@ -501,7 +508,7 @@ class _Miner:
             wanted = {
                 (each.query, position): None
                 for each in pending
-                for position in each.candidates[each.next(self._rules.n - len(each.taken))].tolist()
+                for position in each.candidates[each.next(self._rules.k - len(each.taken))].tolist()
             }
             if not wanted:
                 return
@@ -510,7 +517,7 @@ class _Miner:
                 texts = [queries[query] for query, _ in new], [self._corpus[position] for _, position in new]
                 known |= dict(zip(new, cross.scores(*texts, options).tolist(), strict=True))
             for number, each in enumerate(pending):
-                for offset in (tried := each.next(self._rules.n - len(each.taken)).tolist()):
+                for offset in (tried := each.next(self._rules.k - len(each.taken)).tolist()):
                     if known[each.query, int(each.candidates[offset])] > limit[number]:
                         self._dropped["rerank"] += 1
                     else:

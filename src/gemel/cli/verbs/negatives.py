@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 EXAMPLES = """\b
 Examples:
   gemel negatives tickets.csv --text-column body --queries train.tsv -o triplets.jsonl
-  gemel negatives docs.jsonl --queries train.tsv -n 3 --format tuples --skip 5 -o tuples.tsv
+  gemel negatives docs.jsonl --queries train.tsv -k 3 --format tuples --skip 5 -o tuples.tsv
   gemel negatives texts.txt --queries train.tsv --rerank ./my-reranker -o triplets.tsv"""
 
 
@@ -40,12 +40,10 @@ Examples:
     type=click.Choice(["triplets", "tuples", "pairs"]),
     default="triplets",
     show_default=True,
-    help="triplets: one row per negative. tuples: one row with all -n negatives. pairs: labeled 1 or 0.",
+    help="triplets: one row per negative. tuples: one row with all -k negatives. pairs: labeled 1 or 0.",
 )
 @click.option("--scores", is_flag=True, help="Add columns with the cosines.")
-@click.option(
-    "-n", "--n", type=click.IntRange(1), default=5, show_default=True, help="How many negatives per pair."
-)
+@flags.k_option("negatives per pair", default=5)
 @click.option(
     "--skip",
     type=click.IntRange(0),
@@ -85,13 +83,13 @@ Examples:
     help="With --rerank: drop those above the positive's score minus this, too.",
 )
 @click.option(
-    "--sample",
+    "--sampling",
     type=click.Choice(["hardest", "random"]),
     default="hardest",
     show_default=True,
     help="Which candidates that all rules allow become negatives.",
 )
-@flags.seed_option("--sample random")
+@flags.seed_option("--sampling random")
 @click.option(
     "--column",
     "columns",
