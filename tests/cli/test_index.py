@@ -291,3 +291,25 @@ def test_a_recall_can_be_requested(workspace, capsys):
     write_lines(workspace / "a.jsonl", [{"id": "a", "text": "a man"}])
     assert run(capsys, "build", "notes", "a.jsonl")[0] == 0
     assert len(run(capsys, "search", "notes", "man", "--recall", "0.99")[1]) == 1
+
+
+def test_documents_are_shown_by_condition_and_page_by_page(workspace, capsys):
+    rows = [{"id": f"d{n}", "text": f"a man {n}", "year": 2000 + n} for n in range(6)]
+    write_lines(workspace / "a.jsonl", rows)
+    run(capsys, "build", "notes", "a.jsonl")
+    shown = run(capsys, "get", "notes", "--where", "year >= 2002", "--limit", "2")[1]
+    assert [row["id"] for row in shown] == ["d2", "d3"]
+    rest = run(capsys, "get", "notes", "--where", "year >= 2002", "--after", "d3", "--vectors")[1]
+    assert [row["id"] for row in rest] == ["d4", "d5"]
+    assert (len(rest[0]["vectors"]), rest[0]["passages"]) == (1, 1)
+    assert "not both" in refused(capsys, "get", "notes", "d1", "--limit", "3")
+
+
+def test_an_export_is_a_file_of_the_documents(workspace, capsys):
+    rows = [{"id": f"d{n}", "text": f"a man {n}", "year": 2000 + n} for n in range(3)]
+    write_lines(workspace / "a.jsonl", rows)
+    run(capsys, "build", "notes", "a.jsonl")
+    code, (facts,), _ = run(capsys, "export", "notes", "-o", "out.jsonl", "--where", "year > 2000", "--json")
+    assert (code, facts["documents"]) == (0, 2)
+    assert [json.loads(line) for line in (workspace / "out.jsonl").read_text().splitlines()] == rows[1:]
+    assert "Known endings" in refused(capsys, "export", "notes", "-o", "out.doc")

@@ -757,6 +757,21 @@ class TableContract:
             got = [name for rows in table.scan(after=after) for name in rows.id]
             assert got == [name for name, *_ in whole if name > after]
 
+    def test_a_scan_by_a_condition_gives_the_documents_that_meet_it(self, create):
+        table = create(FIELDS)
+        rows, plain, pools = library()
+        table.write(rows, replace=False)
+        long = {"lang": "en", "year": 2020} | dict.fromkeys(set(FIELDS) - {"lang", "year"})
+        table.write(document("doc-010b", ["one ", "two ", "three"], fields=long), replace=False)
+        plain = sorted([*plain, {"id": "doc-010b", **long}], key=lambda row: row["id"])
+        for condition in list(conditions(pools))[::7]:
+            meeting = [row["id"] for row in plain if matches(condition, row)]
+            for block in (1, 5, 1000):
+                blocks = list(table.scan(block=block, where=condition))
+                assert [each for rows in blocks for each in contents(rows)] == contents(table.get(meeting))
+            rest = [name for rows in table.scan(after="doc-010", where=condition) for name in rows.id]
+            assert list(dict.fromkeys(rest)) == [name for name in meeting if name > "doc-010"]
+
     def test_threads_lose_nothing(self, create, reopen):
         table = create({"writer": "int"})
         writes, each = 8, 5

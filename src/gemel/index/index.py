@@ -6,8 +6,9 @@ A call works on one `IndexState` (table, encoder, binding) from start to end; `I
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -17,8 +18,8 @@ from numpy.typing import ArrayLike
 from gemel.errors import InputError, WorkError
 from gemel.index.binding import IndexState, unit
 from gemel.index.fields import check_fields, check_name
-from gemel.index.ingest import Existing, FieldsGiven, Incoming, WriteResult, add_documents
-from gemel.index.port import Count, FieldType, FieldValue, Store, TableStats, documents_in
+from gemel.index.ingest import Existing, FieldsGiven, Incoming, WriteResult, add_documents, checked_id
+from gemel.index.port import Count, DocumentPassages, FieldType, FieldValue, Store, TableStats, documents_in
 from gemel.index.query import Answer, Hit, SearchQuery, answer, checked_ids, one_query, query_texts
 from gemel.index.where import Condition
 from gemel.index.where_parse import parse_where
@@ -38,6 +39,11 @@ Where: TypeAlias = str | Mapping[str, Any] | Condition | None
 Value = TypeVar("Value")
 
 _SAME_MODEL = 0.999  # cosine; int8 and other processors stay above, another model stays far below
+
+EXPORT_COLUMNS = ("id", "text", "vectors")
+"""Our names in a file that `export` writes."""
+
+_BLOCK = 4096  # passages that are read at a time
 
 _SAMPLED_RANGES = 8  # of the ids that a sample of vectors is taken from
 
@@ -200,13 +206,65 @@ class Index:
         vectors = queries if texts is None else None
         return [] if texts == [] else self._run(lambda state: answer(state, texts, vectors, question))
 
-    def get(self, ids: Iterable[str | int]) -> list[IndexDocument]:
-        """The documents of these ids, in their order; ids that are not stored are left out."""
+    def get(
+        self, ids: Iterable[str | int] | None = None, *, where: Where = None, vectors: bool = False
+    ) -> list[IndexDocument]:
+        """The documents of these ids, in their order, or those that meet a condition, by ascending id.
+
+        Ids that are not stored are left out. vectors: with the stored vectors. `documents` needs less memory.
+        """
+        if (ids is None) == (where is None):
+            raise InputError("get takes ids or where, one of the two. For all documents: index.documents()")
+        if ids is None:
+            return list(self.documents(where, vectors=vectors))
         named = checked_ids(ids)
         rows = self._run(lambda state: state.table.get(named))
-        return [
-            IndexDocument(each.id, each.text, each.fields, len(each.passages)) for each in documents_in(rows)
-        ]
+        return [_document(each, vectors) for each in documents_in(rows)]
+
+    def documents(
+        self,
+        where: Where = None,
+        *,
+        after: str | int | None = None,
+        limit: int | None = None,
+        vectors: bool = False,
+    ) -> Iterator[IndexDocument]:
+        """The documents by ascending id (code points, not numbers), read block by block.
+
+        where: those that meet the condition. after: those of greater ids; the last id of a page is the cursor of the
+        next. limit: so many at most. vectors: with the stored vectors.
+        """
+        condition = self._condition(where)
+        start = None if after is None else checked_id(after, "after")
+        if limit is not None and (
+            isinstance(limit, bool) or not isinstance(limit, int | np.integer) or limit < 0
+        ):
+            raise InputError(f"limit must be a whole number of at least 0, got {limit!r}")
+        block = _BLOCK if limit is None else min(_BLOCK, limit + 1)
+        blocks = self._run(lambda state: state.table.scan(after=start, block=block, where=condition))
+        stored = (_document(each, vectors) for rows in blocks for each in documents_in(rows))
+        return stored if limit is None else islice(stored, limit)
+
+    def export(self, path: Path | str, *, where: Where = None, vectors: bool = False) -> int:
+        """Write the documents to .jsonl, .csv, .tsv (each also .gz) or .parquet; how many there were.
+
+        The file is complete or absent. Columns: id, text, every field, and with `vectors` also vectors, a list of one
+        vector per passage. `gemel index build` reads a file without vectors.
+        """
+        from gemel.files.write_rows import check_output, write_rows
+
+        target = Path(path)
+        check_output(target)
+        rows = (
+            {
+                "id": each.id,
+                "text": each.text,
+                **relabeled(each.fields, EXPORT_COLUMNS),
+                **({} if each.vectors is None else {"vectors": each.vectors.tolist()}),
+            }
+            for each in self.documents(where, vectors=vectors)
+        )
+        return write_rows(target, rows)
 
     def count(self, where: Where = None) -> Count:
         """Documents and passages, of those that meet the condition."""
@@ -359,6 +417,8 @@ class IndexDocument(ShownResult):
     text: str
     fields: Mapping[str, FieldValue]
     passages: int
+    vectors: Vectors | None = field(default=None, compare=False)
+    """(passages, dim), each of length 1; None: not requested."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -383,6 +443,22 @@ class IndexStats(TableStats):
     def to_json(self) -> dict[str, Any]:
         """All of it as a JSON object."""
         return asdict(self)
+
+
+def relabeled(fields: Mapping[str, Any], ours: Sequence[str]) -> dict[str, Any]:
+    """The fields beside columns of these names: one with such a name becomes `field_NAME`."""
+    shown = {}
+    for name, value in fields.items():
+        label = name
+        while label in ours or (label != name and label in fields):
+            label = f"field_{label}"
+        shown[label] = value
+    return shown
+
+
+def _document(stored: DocumentPassages, vectors: bool) -> IndexDocument:
+    kept = stored.vectors if vectors else None
+    return IndexDocument(stored.id, stored.text, stored.fields, len(stored.passages), kept)
 
 
 def _stats(state: IndexState, location: str) -> IndexStats:

@@ -160,11 +160,13 @@ class MemoryTable:
         found = hits.index[0] >= 0
         return now.passages(hits.index[0][found], hits.score[0][found])
 
-    def scan(self, *, after: str | None = None, block: int = 4096) -> Iterator[PassageRows]:
+    def scan(
+        self, *, after: str | None = None, block: int = 4096, where: Condition | None = None
+    ) -> Iterator[PassageRows]:
         now = self._now
         waiting: list[str] = []
         passages = 0
-        for each in sorted(now.documents):
+        for each in sorted(now.documents if where is None else now.meeting(where)):
             if after is not None and each <= after:
                 continue
             size = len(now.documents[each].parts)

@@ -200,8 +200,13 @@ class Table(Protocol):
         """The k best passages by BM25, of those that share a word with the query."""
         ...
 
-    def scan(self, *, after: str | None = None, block: int = 4096) -> Iterator[PassageRows]:
-        """All passages, whole documents, ids ascending; `after`: those of greater ids only."""
+    def scan(
+        self, *, after: str | None = None, block: int = 4096, where: Condition | None = None
+    ) -> Iterator[PassageRows]:
+        """All passages, whole documents, ids ascending by code points; `after`: those of greater ids only.
+
+        `where`: those that meet the condition. `block`: passages at a time, but always whole documents.
+        """
         ...
 
     def compact(self, *, now: bool = False) -> None:

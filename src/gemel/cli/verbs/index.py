@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict
 from itertools import tee
 from pathlib import Path
@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gemel.cli import flags
+from gemel.cli import flags, index_documents
+from gemel.cli.index_documents import location_argument
 from gemel.cli.output import RowsOut, echo, echo_block, echo_json, report, shortened
 from gemel.errors import InputError, WorkError
 from gemel.terminal import counted
@@ -27,8 +28,6 @@ Examples:
   gemel index add notes articles.csv --text-column body --field lang --field year:int
   gemel index search notes "oil prices" -k 5 --where "year >= 2020 and lang = 'en'"
   gemel index search "postgresql://localhost/db#notes" "oil prices" """
-
-location_argument = click.argument("location", metavar="LOCATION")
 
 kept_field_option = click.option(
     "--field",
@@ -49,8 +48,6 @@ stemming_option = click.option(
 _MANY = 10_000  # documents written by one command: a bulk load, after which the index is compacted
 
 _SEARCH_COLUMNS = ("query", "rank", "score", "cosine", "id", "text")  # our names in a row of `search`
-
-_GET_COLUMNS = ("id", "text", "passages")  # and of `get`
 
 
 @click.group(epilog=EXAMPLES)
@@ -490,13 +487,14 @@ def search(
     """
     import gemel
     from gemel.cli.documents import shown_fields
+    from gemel.index.index import relabeled
 
     all_queries = flags.read_queries(query, queries, query_column)
     cross = None if rerank is None else gemel.load_cross(rerank)
     with gemel.open_index(location, create=False, read_only=True) as index:
         names = shown_fields(show, index.fields)
         answers = index.search_many(all_queries, rerank=cross, **question)
-    labels = [*_fields(dict.fromkeys(names), _SEARCH_COLUMNS)]
+    labels = [*relabeled(dict.fromkeys(names), _SEARCH_COLUMNS)]
     rows = _rows(all_queries, answers, question["offset"], names)
     if target.on_screen and show is not None:
         for row in rows:
@@ -504,34 +502,6 @@ def search(
             echo_block("  ".join(f"{name} {_plain(name, value)}" for name, value in row.items()), shown)
     else:
         target.put((shortened(row, labels) for row in rows) if target.on_screen else rows)
-
-
-@command.command(
-    short_help="Show documents by id.",
-    epilog="""\b
-Example:
-  gemel index get notes 17 18""",
-)
-@location_argument
-@click.argument("ids", nargs=-1, required=True, metavar="ID...")
-@flags.rows_out_option()
-def get(location: str, ids: tuple[str, ...], target: RowsOut) -> None:
-    """Show documents of the index at LOCATION: text and fields. Missing ids are listed; exit code 1.
-
-    A field called text or passages is shown as field_text or field_passages.
-    """
-    import gemel
-
-    with gemel.open_index(location, create=False, read_only=True) as index:
-        documents = index.get(list(ids))
-    target.put(
-        {"id": each.id, **_fields(each.fields, _GET_COLUMNS), "text": each.text, "passages": each.passages}
-        for each in documents
-    )
-    present = {document.id for document in documents}
-    missing = [each for each in ids if each not in present]
-    if missing:
-        raise WorkError(f"{len(missing)} of {len(ids)} ids are not in {location}: {', '.join(missing[:5])}")
 
 
 @command.command(
@@ -560,6 +530,8 @@ def _rows(
     queries: list[str], answers: list[Answer], offset: int, names: list[str]
 ) -> Iterator[dict[str, Any]]:
     """One row per result, with the fields of these names."""
+    from gemel.index.index import relabeled
+
     for query, answer in zip(queries, answers, strict=True):
         for rank, hit in enumerate(answer, offset + 1):
             row: dict[str, Any] = {"query": query} if len(queries) > 1 else {}
@@ -567,18 +539,7 @@ def _rows(
             if answer.scored_by != "cosine":
                 row["cosine"] = hit.cosine
             fields = {name: value for name, value in hit.fields.items() if name in names}
-            yield {**row, "id": hit.id, **_fields(fields, _SEARCH_COLUMNS), "text": hit.text}
-
-
-def _fields(fields: Mapping[str, Any], ours: tuple[str, ...]) -> dict[str, Any]:
-    """A field with one of our names is shown as `field_NAME`, whether or not this row has ours."""
-    shown = {}
-    for name, value in fields.items():
-        label = name
-        while label in ours or (label != name and label in fields):
-            label = f"field_{label}"
-        shown[label] = value
-    return shown
+            yield {**row, "id": hit.id, **relabeled(fields, _SEARCH_COLUMNS), "text": hit.text}
 
 
 def _plain(name: str, value: object) -> str:
@@ -597,3 +558,7 @@ def _plain(name: str, value: object) -> str:
         )
         return ", ".join(shown) or "-"
     return str(value)
+
+
+for each in index_documents.COMMANDS:
+    command.add_command(each)

@@ -224,10 +224,12 @@ class LanceTable:
                 view = self._without_broken_words(view, error)
             return self._now.words.find(view, query, k, where)
 
-    def scan(self, *, after: str | None = None, block: int = 4096) -> Iterator[PassageRows]:
+    def scan(
+        self, *, after: str | None = None, block: int = 4096, where: Condition | None = None
+    ) -> Iterator[PassageRows]:
         with self._now.uses.reading():
             view = self._versions.newest()
-            position, ends = view.by_id(after)
+            position, ends = view.by_id(after, where)
             start = 0
             while start < len(position):
                 # As many whole documents as fit, at least one.

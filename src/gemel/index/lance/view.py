@@ -133,12 +133,12 @@ class View:
         self._last["ids"] = named, found
         return found
 
-    def by_id(self, after: str | None) -> tuple[Positions, NDArray[np.int64]]:
+    def by_id(self, after: str | None, where: Condition | None = None) -> tuple[Positions, NDArray[np.int64]]:
         """The live passages of documents with greater ids, ascending by id and part; and where each document ends."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        live = self.live
+        live = self.live if where is None else self.meeting(where)
         if after is not None and self.fragments:
             live = live & pc.greater(self.id_column, pa.scalar(after)).to_numpy()
         position = np.flatnonzero(live)

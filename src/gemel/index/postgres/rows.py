@@ -115,22 +115,26 @@ def count(connection: Connection, table: str, where: Filter) -> Count:
     return Count(documents=row[0], passages=row[1])
 
 
-def scan(server: Server, table: str, header: Header, after: str | None, block: int) -> Iterator[PassageRows]:
+def scan(
+    server: Server, table: str, header: Header, after: str | None, block: int, where: Filter
+) -> Iterator[PassageRows]:
     """Pages of whole documents; each page is a read of its own, begun after the last id of the one before."""
     last = "" if after is None else after  # no id is empty
     while True:
-        rows = server.read(partial(_page, table=table, header=header, after=last, block=block))
+        rows = server.read(partial(_page, table=table, header=header, after=last, block=block, where=where))
         if not len(rows):
             return
         yield rows
         last = rows.id[-1]
 
 
-def _page(connection: Connection, *, table: str, header: Header, after: str, block: int) -> PassageRows:
+def _page(
+    connection: Connection, *, table: str, header: Header, after: str, block: int, where: Filter
+) -> PassageRows:
     """At most `block` passages of whole documents; a document of more is a page of its own."""
-    text = "SELECT {} FROM {} WHERE id > %s ORDER BY id, part LIMIT %s"
-    statement = sql(text, columns_sql(header.fields), qualified(table))
-    cells = fetch(connection, statement, [after, block + 1])
+    text = "SELECT {} FROM {} WHERE id > %s AND {} ORDER BY id, part LIMIT %s"
+    statement = sql(text, columns_sql(header.fields), qualified(table), where.sql)
+    cells = fetch(connection, statement, [after, *where.parameters, block + 1])
     if len(cells) > block:  # the last document may continue on the next page
         complete = [row for row in cells if row[0] != cells[-1][0]]
         if not complete:

@@ -328,8 +328,10 @@ class PostgresTable:
 
         return self._server.read(search)
 
-    def scan(self, *, after: str | None = None, block: int = 4096) -> Iterator[PassageRows]:
-        return stored.scan(self._server, self._relation, self.header, after, block)
+    def scan(
+        self, *, after: str | None = None, block: int = 4096, where: Condition | None = None
+    ) -> Iterator[PassageRows]:
+        return stored.scan(self._server, self._relation, self.header, after, block, self._filter(where))
 
     def faults(self) -> list[str]:
         return self._read(broken_indexes)

@@ -1,0 +1,113 @@
+"""Commands of `gemel index` that read stored documents: `get` and `export`. `verbs/index.py` has the group."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gemel.cli import flags
+from gemel.cli.output import RowsOut, report
+from gemel.errors import InputError, WorkError
+from gemel.terminal import counted
+
+if TYPE_CHECKING:
+    from gemel.index.index import IndexDocument
+
+location_argument = click.argument("location", metavar="LOCATION")
+
+vectors_option = click.option(
+    "--vectors", is_flag=True, help="With the stored vectors, a list with one per passage, as column vectors."
+)
+
+_GET_COLUMNS = ("id", "text", "passages", "vectors")  # our names in a row of `get`
+
+
+@click.command(
+    short_help="Show documents by id or by a condition.",
+    epilog="""\b
+Examples:
+  gemel index get notes 17 18
+  gemel index get notes --where "year < 2015" --limit 20
+  gemel index get notes --limit 100 --after 0117""",
+)
+@location_argument
+@click.argument("ids", nargs=-1, metavar="[ID]...")
+@flags.where_option("Only documents")
+@click.option("--limit", type=click.IntRange(1), help="At most this many documents. Default: all.")
+@click.option("--after", metavar="ID", help="Start after this id: the last one of the page before.")
+@vectors_option
+@flags.rows_out_option()
+def get(
+    *,
+    location: str,
+    ids: tuple[str, ...],
+    where: str | None,
+    limit: int | None,
+    after: str | None,
+    vectors: bool,
+    target: RowsOut,
+) -> None:
+    """Show documents of the index at LOCATION: text and fields. Without ids: those that meet --where, by ascending id.
+
+    Missing ids are listed; exit code 1. A field called text, passages or vectors is shown as field_text,
+    field_passages or field_vectors.
+    """
+    import gemel
+
+    if ids and (where is not None or limit is not None or after is not None):
+        raise InputError("get takes ids, or --where, --limit and --after, not both")
+    with gemel.open_index(location, create=False, read_only=True) as index:
+        if not ids:
+            target.put(_rows(index.documents(where, after=after, limit=limit, vectors=vectors)))
+            return
+        documents = index.get(list(ids), vectors=vectors)
+    target.put(_rows(documents))
+    present = {document.id for document in documents}
+    missing = [each for each in ids if each not in present]
+    if missing:
+        raise WorkError(f"{len(missing)} of {len(ids)} ids are not in {location}: {', '.join(missing[:5])}")
+
+
+def _rows(documents: Iterable[IndexDocument]) -> Iterator[dict[str, Any]]:
+    from gemel.index.index import relabeled
+
+    for each in documents:
+        row = {"id": each.id, **relabeled(each.fields, _GET_COLUMNS), "text": each.text}
+        row["passages"] = each.passages
+        if each.vectors is not None:
+            row["vectors"] = each.vectors.tolist()
+        yield row
+
+
+@click.command(
+    short_help="Write the documents to a file.",
+    epilog="""\b
+Examples:
+  gemel index export notes -o notes.jsonl
+  gemel index export notes -o recent.parquet --where "year >= 2020" --vectors""",
+)
+@location_argument
+@flags.out_option(
+    "The file: .jsonl, .csv, .tsv (each also with .gz) or .parquet.", metavar="FILE", required=True
+)
+@flags.where_option("Only documents")
+@vectors_option
+@flags.json_option()
+def export(location: str, out: Path, where: str | None, vectors: bool, as_json: bool) -> None:
+    """Write the documents of the index at LOCATION to a file: id, text and fields, by ascending id.
+
+    The file is complete or absent. `gemel index build` reads it (without --vectors: it encodes the texts). .jsonl and
+    .parquet keep lists and null; in .csv and .tsv null is an empty cell.
+    """
+    import gemel
+
+    with gemel.open_index(location, create=False, read_only=True) as index:
+        count = index.export(out, where=where, vectors=vectors)
+    facts = {"location": location, "out": str(out), "documents": count}
+    report(facts, f"{out}: {counted(count, 'document')}", as_json)
+
+
+COMMANDS = (get, export)
