@@ -313,3 +313,22 @@ def test_an_export_is_a_file_of_the_documents(workspace, capsys):
     assert (code, facts["documents"]) == (0, 2)
     assert [json.loads(line) for line in (workspace / "out.jsonl").read_text().splitlines()] == rows[1:]
     assert "Known endings" in refused(capsys, "export", "notes", "-o", "out.doc")
+
+
+def test_search_by_example_leaves_the_examples_out(workspace, capsys):
+    texts = ["a man plays a guitar", "a man plays", "two dogs run", "the market fell"]
+    write_lines(workspace / "a.jsonl", [{"id": f"d{n}", "text": text} for n, text in enumerate(texts)])
+    run(capsys, "build", "notes", "a.jsonl")
+    with gemel.open_index("notes", create=False) as index:
+        like = [hit.id for hit in index.more_like(["d0"], unlike=["d2"], texts=["a man"])]
+        diverse = [hit.id for hit in index.search("a man", 3, diversity=0.8)]
+    shown = run(capsys, "search", "notes", "a man", "--like", "d0", "--unlike", "d2")[1]
+    assert [row["id"] for row in shown] == like
+    assert "query" not in shown[0]
+    assert len(run(capsys, "search", "notes", "--like", "d0")[1]) == 3
+    assert run(capsys, "search", "notes", "--like", "d0", "--min-score", "1.5")[1] == []
+    shown = run(capsys, "search", "notes", "a man", "-k", "3", "--diversity", "0.8")[1]
+    assert [row["id"] for row in shown] == diverse
+    assert "without --hybrid" in refused(capsys, "search", "notes", "--like", "d0", "--hybrid")
+    assert "no example" in refused(capsys, "search", "notes", "--unlike", "d0")
+    assert "'zz' is not in the index" in refused(capsys, "search", "notes", "--like", "zz")

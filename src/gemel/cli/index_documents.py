@@ -1,4 +1,4 @@
-"""Commands of `gemel index` that read stored documents: `get` and `export`. `verbs/index.py` has the group."""
+"""Commands of `gemel index` on stored documents: `get`, `export` and `delete`. `verbs/index.py` has the group."""
 
 from __future__ import annotations
 
@@ -110,4 +110,40 @@ def export(location: str, out: Path, where: str | None, vectors: bool, as_json: 
     report(facts, f"{out}: {counted(count, 'document')}", as_json)
 
 
-COMMANDS = (get, export)
+@click.command(
+    short_help="Delete documents.",
+    epilog="""\b
+Examples:
+  gemel index delete notes 17 18
+  gemel index delete notes --where "year < 2015" """,
+)
+@location_argument
+@click.argument("ids", nargs=-1, metavar="[ID]...")
+@flags.where_option("All documents")
+@click.option(
+    "--ids-file", type=click.Path(path_type=Path, exists=True), metavar="FILE", help="One id per line."
+)
+@flags.json_option()
+def delete(
+    location: str, ids: tuple[str, ...], where: str | None, ids_file: Path | None, as_json: bool
+) -> None:
+    """Delete documents of the index at LOCATION by id, or by a condition on their fields."""
+    import gemel
+
+    listed = [*ids, *(_lines(ids_file) if ids_file else [])]
+    if bool(listed) == (where is not None):
+        raise InputError("delete takes ids or --where, one of the two")
+    with gemel.open_index(location, create=False) as index:
+        gone = index.delete(where=where) if where is not None else index.delete(listed)
+    report(
+        {"location": location, "deleted": gone}, f"{location}: {counted(gone, 'document')} deleted", as_json
+    )
+
+
+def _lines(path: Path) -> Iterator[str]:
+    from gemel.files.rows import read_rows
+
+    return (row.text for row in read_rows(path, format="txt", encoding="utf-8") if row.text.strip())
+
+
+COMMANDS = (get, export, delete)

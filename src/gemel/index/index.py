@@ -20,7 +20,17 @@ from gemel.index.binding import IndexState, unit
 from gemel.index.fields import check_fields, check_name
 from gemel.index.ingest import Existing, FieldsGiven, Incoming, WriteResult, add_documents, checked_id
 from gemel.index.port import Count, DocumentPassages, FieldType, FieldValue, Store, TableStats, documents_in
-from gemel.index.query import Answer, Hit, SearchQuery, answer, checked_ids, one_query, query_texts
+from gemel.index.query import (
+    Answer,
+    Hit,
+    SearchExamples,
+    SearchQuery,
+    answer,
+    checked_ids,
+    one_query,
+    query_texts,
+    query_vector,
+)
 from gemel.index.where import Condition
 from gemel.index.where_parse import parse_where
 from gemel.model import Model
@@ -145,7 +155,7 @@ class Index:
 
     # Reading.
 
-    def search(
+    def search(  # noqa: PLR0913 - one argument per option
         self,
         query: str | ArrayLike,
         k: int = 10,
@@ -157,6 +167,8 @@ class Index:
         candidates: int | None = None,
         exact: bool = False,
         recall: float | None = None,
+        min_score: float | None = None,
+        diversity: float | None = None,
     ) -> Answer:
         """The best `k` documents for a text or a vector, after the first `offset`; each with its best passage.
 
@@ -165,6 +177,8 @@ class Index:
         candidates: documents for fusion and reranking; None: 50, or k + offset if that is more.
         exact: every passage is compared. recall: the part of the right documents to find at least, like 0.99, by a
         wider search, or an exact one where none is wide enough. None: about 0.985.
+        min_score: hits of lower scores (`Answer.scored_by`) are left out. diversity: 0 to 1, to avoid hits that are
+        like better ones (maximal marginal relevance among the candidates); 0 and None: the plain ranking.
         """
         return self.search_many(
             one_query(query),
@@ -176,9 +190,52 @@ class Index:
             candidates=candidates,
             exact=exact,
             recall=recall,
+            min_score=min_score,
+            diversity=diversity,
         )[0]
 
-    def search_many(
+    def more_like(  # noqa: PLR0913 - one argument per option
+        self,
+        ids: Iterable[str | int] = (),
+        k: int = 10,
+        *,
+        texts: Sequence[str] = (),
+        unlike: Iterable[str | int] = (),
+        unlike_texts: Sequence[str] = (),
+        where: Where = None,
+        offset: int = 0,
+        candidates: int | None = None,
+        exact: bool = False,
+        recall: float | None = None,
+        min_score: float | None = None,
+        diversity: float | None = None,
+    ) -> Answer:
+        """The best `k` documents that are like stored documents and texts, and unlike others; without those given.
+
+        ids, texts: examples. unlike, unlike_texts: counterexamples. The query is the mean of the vectors of the
+        examples minus the mean of those of the counterexamples; a document's vector is the mean of its passages'.
+        A text is encoded as a query. The other options are those of `search`.
+        """
+        examples = SearchExamples(
+            ids=checked_ids(ids),
+            texts=query_texts(texts) or (),
+            unlike=checked_ids(unlike),
+            unlike_texts=query_texts(unlike_texts) or (),
+        )
+        question = SearchQuery(
+            k=k,
+            where=self._condition(where),
+            offset=offset,
+            candidates=candidates,
+            exact=exact,
+            recall=recall,
+            min_score=min_score,
+            diversity=diversity,
+            excluded=examples.documents,
+        )
+        return self._run(lambda state: answer(state, None, query_vector(state, examples), question))[0]
+
+    def search_many(  # noqa: PLR0913 - one argument per option
         self,
         queries: Sequence[str] | ArrayLike,
         k: int = 10,
@@ -190,6 +247,8 @@ class Index:
         candidates: int | None = None,
         exact: bool = False,
         recall: float | None = None,
+        min_score: float | None = None,
+        diversity: float | None = None,
     ) -> list[Answer]:
         """`search` for several texts, or for vectors (q, dim); texts are encoded together."""
         question = SearchQuery(
@@ -201,6 +260,8 @@ class Index:
             candidates=candidates,
             exact=exact,
             recall=recall,
+            min_score=min_score,
+            diversity=diversity,
         )
         texts = query_texts(queries)
         vectors = queries if texts is None else None

@@ -6,7 +6,6 @@ import sys
 from collections.abc import Iterator
 from dataclasses import asdict
 from itertools import tee
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -200,42 +199,6 @@ def add(  # noqa: PLR0913 - one argument per flag
     skipped = f"; {stream.skipped.summary()}" if stream.skipped.count else ""
     facts = {"location": location, **asdict(done), "skipped": stream.skipped.count}
     report(facts, f"{location}: {done.summary()}{skipped}", as_json)
-
-
-@command.command(
-    short_help="Delete documents.",
-    epilog="""\b
-Examples:
-  gemel index delete notes 17 18
-  gemel index delete notes --where "year < 2015" """,
-)
-@location_argument
-@click.argument("ids", nargs=-1, metavar="[ID]...")
-@flags.where_option("All documents")
-@click.option(
-    "--ids-file", type=click.Path(path_type=Path, exists=True), metavar="FILE", help="One id per line."
-)
-@flags.json_option()
-def delete(
-    location: str, ids: tuple[str, ...], where: str | None, ids_file: Path | None, as_json: bool
-) -> None:
-    """Delete documents of the index at LOCATION by id, or by a condition on their fields."""
-    import gemel
-
-    listed = [*ids, *(_lines(ids_file) if ids_file else [])]
-    if bool(listed) == (where is not None):
-        raise InputError("delete takes ids or --where, one of the two")
-    with gemel.open_index(location, create=False) as index:
-        gone = index.delete(where=where) if where is not None else index.delete(listed)
-    report(
-        {"location": location, "deleted": gone}, f"{location}: {counted(gone, 'document')} deleted", as_json
-    )
-
-
-def _lines(path: Path) -> Iterator[str]:
-    from gemel.files.rows import read_rows
-
-    return (row.text for row in read_rows(path, format="txt", encoding="utf-8") if row.text.strip())
 
 
 @command.command(
@@ -462,6 +425,17 @@ Examples:
     type=click.FloatRange(0, 1, min_open=True),
     help="Find at least this share of the exact results, e.g. 0.99, by a wider search. Default: about 0.985.",
 )
+@click.option("--min-score", type=float, help="Leave out documents with a lower score.")
+@click.option(
+    "--diversity",
+    type=click.FloatRange(0, 1),
+    help="Avoid documents that are similar to better ones (maximal marginal relevance): 0 not at all, 1 only that.",
+)
+@click.option(
+    "--like", multiple=True, metavar="ID", help="Find documents similar to this one. May be repeated."
+)
+@click.option("--unlike", multiple=True, metavar="ID", help="And unlike this one. May be repeated.")
+@click.option("--unlike-text", multiple=True, metavar="TEXT", help="And unlike this text. May be repeated.")
 @click.option(
     "--show",
     metavar="FIELDS",
@@ -469,31 +443,48 @@ Examples:
     "JSON and files all fields.",
 )
 @flags.rows_out_option()
-def search(
+def search(  # noqa: PLR0913 - one argument per flag
     *,
     location: str,
     query: tuple[str, ...],
     queries: str | None,
     query_column: str | None,
     rerank: str | None,
+    like: tuple[str, ...],
+    unlike: tuple[str, ...],
+    unlike_text: tuple[str, ...],
     show: str | None,
     target: RowsOut,
     **question: Any,
 ) -> None:
     """Find the documents of the index at LOCATION that are nearest to each QUERY.
 
-    A long document is found by its best passage, and that is what is shown. A field with the name of a column of the
-    result (score, text, ...) is shown as field_score.
+    A long document is found by its best passage, and that is what is shown. With --like, --unlike or --unlike-text
+    there is one search: near the mean of --like and QUERY, away from the mean of the others; the documents named are
+    left out. A field with the name of a column of the result (score, text, ...) is shown as field_score.
     """
     import gemel
     from gemel.cli.documents import shown_fields
     from gemel.index.index import relabeled
 
-    all_queries = flags.read_queries(query, queries, query_column)
+    examples: dict[str, Any] = {"ids": like, "unlike": unlike, "unlike_texts": unlike_text}
+    by_example = any(examples.values())
+    if by_example and (question["hybrid"] or rerank is not None):
+        raise InputError(
+            "--like, --unlike and --unlike-text search by vectors: without --hybrid and --rerank"
+        )
+    all_queries: list[str] = []
+    if query or queries or not by_example:
+        all_queries = flags.read_queries(query, queries, query_column)
     cross = None if rerank is None else gemel.load_cross(rerank)
     with gemel.open_index(location, create=False, read_only=True) as index:
         names = shown_fields(show, index.fields)
-        answers = index.search_many(all_queries, rerank=cross, **question)
+        if by_example:
+            del question["hybrid"]
+            answers = [index.more_like(texts=all_queries, **examples, **question)]
+            all_queries = [""]  # one search, so no column for its query
+        else:
+            answers = index.search_many(all_queries, rerank=cross, **question)
     labels = [*relabeled(dict.fromkeys(names), _SEARCH_COLUMNS)]
     rows = _rows(all_queries, answers, question["offset"], names)
     if target.on_screen and show is not None:
