@@ -332,3 +332,15 @@ def test_search_by_example_leaves_the_examples_out(workspace, capsys):
     assert "without --hybrid" in refused(capsys, "search", "notes", "--like", "d0", "--hybrid")
     assert "no example" in refused(capsys, "search", "notes", "--unlike", "d0")
     assert "'zz' is not in the index" in refused(capsys, "search", "notes", "--like", "zz")
+
+
+def test_facets_are_counted_with_a_condition(workspace, capsys):
+    rows = [{"id": f"d{n}", "text": f"a man {n}", "lang": "en" if n % 3 else "de", "n": n} for n in range(6)]
+    write_lines(workspace / "a.jsonl", rows)
+    run(capsys, "build", "notes", "a.jsonl")
+    assert run(capsys, "facets", "notes", "lang", "--where", "n > 0")[1] == [
+        {"value": "en", "documents": 4},
+        {"value": "de", "documents": 1},
+    ]
+    assert len(run(capsys, "facets", "notes", "n", "--limit", "2")[1]) == 2
+    assert "unknown field" in refused(capsys, "facets", "notes", "lnag")

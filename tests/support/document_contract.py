@@ -195,3 +195,12 @@ class DocumentContract:
             assert len(set(ids(index.search("a man sings", k=3, diversity=0.5, **options)))) == 3
         with pytest.raises(InputError, match="diversity"):
             index.search("a man", diversity=2)
+
+    # Facets.
+
+    def test_facets_are_the_values_of_a_field_most_frequent_first(self, index):
+        assert list(index.facets("tags").items()) == [("x", 2), ("y", 2), (None, 1)]
+        assert index.facets("tags", where="year >= 2003") == {"y": 2, "x": 1}
+        assert list(index.facets("year", limit=2)) == [2001, 2002]
+        with pytest.raises(InputError, match="unknown field 'yaer'"):
+            index.facets("yaer")

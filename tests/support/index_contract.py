@@ -772,6 +772,27 @@ class TableContract:
             rest = [name for rows in table.scan(after="doc-010", where=condition) for name in rows.id]
             assert list(dict.fromkeys(rest)) == [name for name in meeting if name > "doc-010"]
 
+    def test_the_values_of_a_field_are_counted_by_document(self, create):
+        table = create(FIELDS)
+        assert table.values("tags") == {}
+        rows, plain, pools = library()
+        table.write(rows, replace=False)
+        long = {"lang": "en", "tags": ["a", "a", "b"]} | dict.fromkeys(set(FIELDS) - {"lang", "tags"})
+        table.write(document("long", ["one ", "two"], fields=long), replace=False)
+        table.write(
+            rows_of(["gone"], fields={**{name: [None] for name in FIELDS}, "year": [77]}), replace=False
+        )
+        table.delete(["gone"])
+        plain.append({"id": "long", **long})
+        for condition in [None, *list(conditions(pools))[::11]]:
+            meeting = [row for row in plain if condition is None or matches(condition, row)]
+            for name in FIELDS:
+                expected = {}
+                for row in meeting:
+                    for value in set(row[name]) if isinstance(row[name], list) else [row[name]]:
+                        expected[value] = expected.get(value, 0) + 1
+                assert table.values(name, condition) == expected, (name, condition)
+
     def test_threads_lose_nothing(self, create, reopen):
         table = create({"writer": "int"})
         writes, each = 8, 5

@@ -1,4 +1,4 @@
-"""Commands of `gemel index` on stored documents: `get`, `export` and `delete`. `verbs/index.py` has the group."""
+"""Commands of `gemel index` on stored documents: `get`, `export`, `facets`, `delete`. The group: `verbs/index.py`."""
 
 from __future__ import annotations
 
@@ -146,4 +146,28 @@ def _lines(path: Path) -> Iterator[str]:
     return (row.text for row in read_rows(path, format="txt", encoding="utf-8") if row.text.strip())
 
 
-COMMANDS = (get, export, delete)
+@click.command(
+    short_help="Count documents per value of a field.",
+    epilog="""\b
+Examples:
+  gemel index facets notes lang
+  gemel index facets notes year --where "lang = 'en'" --limit 10""",
+)
+@location_argument
+@click.argument("field", metavar="FIELD")
+@flags.where_option("Only documents")
+@click.option("--limit", type=click.IntRange(1), help="At most this many values. Default: all.")
+@flags.rows_out_option()
+def facets(location: str, field: str, where: str | None, limit: int | None, target: RowsOut) -> None:
+    """Show the values of FIELD in the index at LOCATION and how many documents have each, most frequent first.
+
+    Of a list, each value counts. Documents without a value are counted as null.
+    """
+    import gemel
+
+    with gemel.open_index(location, create=False, read_only=True) as index:
+        counts = index.facets(field, where=where, limit=limit)
+    target.put({"value": value, "documents": count} for value, count in counts.items())
+
+
+COMMANDS = (get, export, delete, facets)

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 
 from gemel.errors import InputError, WorkError
 from gemel.index.binding import IndexState, unit
-from gemel.index.fields import check_fields, check_name
+from gemel.index.fields import check_fields, check_name, unknown_field
 from gemel.index.ingest import Existing, FieldsGiven, Incoming, WriteResult, add_documents, checked_id
 from gemel.index.port import Count, DocumentPassages, FieldType, FieldValue, Store, TableStats, documents_in
 from gemel.index.query import (
@@ -297,10 +297,7 @@ class Index:
         """
         condition = self._condition(where)
         start = None if after is None else checked_id(after, "after")
-        if limit is not None and (
-            isinstance(limit, bool) or not isinstance(limit, int | np.integer) or limit < 0
-        ):
-            raise InputError(f"limit must be a whole number of at least 0, got {limit!r}")
+        check_limit(limit)
         block = _BLOCK if limit is None else min(_BLOCK, limit + 1)
         blocks = self._run(lambda state: state.table.scan(after=start, block=block, where=condition))
         stored = (_document(each, vectors) for rows in blocks for each in documents_in(rows))
@@ -331,6 +328,21 @@ class Index:
         """Documents and passages, of those that meet the condition."""
         condition = self._condition(where)
         return self._run(lambda state: state.table.count(condition))
+
+    def facets(self, field: str, *, where: Where = None, limit: int | None = None) -> dict[FieldValue, int]:
+        """The values of a field and how many documents have each, most frequent first; None: documents without one.
+
+        where: of those that meet the condition. Of a list field, each value in a list counts once for its document.
+        limit: so many values at most.
+        """
+        known = self.fields
+        if field not in known:
+            raise unknown_field(field, known)
+        check_limit(limit)
+        condition = self._condition(where)
+        counts = self._run(lambda state: state.table.values(field, condition))
+        order = sorted(counts.items(), key=lambda each: (-each[1], each[0] is None, each[0]))
+        return dict(order[:limit])
 
     def stats(self) -> IndexStats:
         """Size, layout, measured recall and model."""
@@ -504,6 +516,14 @@ class IndexStats(TableStats):
     def to_json(self) -> dict[str, Any]:
         """All of it as a JSON object."""
         return asdict(self)
+
+
+def check_limit(limit: object) -> None:
+    """None, or a whole number of at least 0."""
+    if limit is not None and (
+        isinstance(limit, bool) or not isinstance(limit, int | np.integer) or limit < 0
+    ):
+        raise InputError(f"limit must be a whole number of at least 0, got {limit!r}")
 
 
 def relabeled(fields: Mapping[str, Any], ours: Sequence[str]) -> dict[str, Any]:

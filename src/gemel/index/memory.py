@@ -13,12 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gemel.errors import InputError, WorkError
-from gemel.index.fields import new_fields
+from gemel.index.fields import count_values, new_fields
 from gemel.index.port import (
     AlreadyThere,
     Count,
     DocumentPassages,
     FieldType,
+    FieldValue,
     Header,
     PassageRows,
     Passages,
@@ -139,6 +140,11 @@ class MemoryTable:
         now = self._now
         inside = list(now.documents) if where is None else now.meeting(where)
         return Count(len(inside), sum(len(now.documents[each].parts) for each in inside))
+
+    def values(self, field: str, where: Condition | None = None) -> dict[FieldValue, int]:
+        now = self._now
+        inside = now.documents if where is None else now.meeting(where)
+        return count_values(now.documents[each].fields.get(field) for each in inside)
 
     def nearest(
         self,

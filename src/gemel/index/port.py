@@ -177,6 +177,10 @@ class Table(Protocol):
 
     def count(self, where: Condition | None = None) -> Count: ...
 
+    def values(self, field: str, where: Condition | None = None) -> dict[FieldValue, int]:
+        """How many documents have each value of the field, None for null; of a list, each value that it contains."""
+        ...
+
     def nearest(
         self,
         queries: Vectors,

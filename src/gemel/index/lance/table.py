@@ -24,7 +24,7 @@ from gemel.index.lance.search import MANY, Words, create_word_index, word_faults
 from gemel.index.lance.snapshot import LARGE, SnapshotCache, TableSnapshot, load_view, save_view, saved_file
 from gemel.index.lance.versions import Added, Versions, repair_rows
 from gemel.index.lance.view import Positions, View
-from gemel.index.port import Count, FieldType, Header, PassageRows, Passages, TableStats
+from gemel.index.port import Count, FieldType, FieldValue, Header, PassageRows, Passages, TableStats
 from gemel.index.where import Condition
 from gemel.types import Vectors
 
@@ -194,6 +194,9 @@ class LanceTable:
 
     def count(self, where: Condition | None = None) -> Count:
         return self._versions.newest().count(where)
+
+    def values(self, field: str, where: Condition | None = None) -> dict[FieldValue, int]:
+        return self._versions.newest().values(field, where)
 
     def nearest(
         self,

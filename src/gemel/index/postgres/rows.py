@@ -115,6 +115,35 @@ def count(connection: Connection, table: str, where: Filter) -> Count:
     return Count(documents=row[0], passages=row[1])
 
 
+def values(
+    connection: Connection, table: str, header: Header, field: str, where: Filter
+) -> dict[FieldValue, int]:
+    """How many documents have each value of the field."""
+    kind, column = header.fields[field], identifier(column_of(field))
+    text = "SELECT {}, count(*) FROM {} WHERE part = 0 AND {} GROUP BY 1"
+    statement = sql(text, column, qualified(table), where.sql)
+    parameters = list(where.parameters)
+    if kind in LISTS:
+        text = (
+            "SELECT value, count(*) FROM {} CROSS JOIN LATERAL (SELECT DISTINCT unnest({})) AS inside (value)"
+        )
+        statement = sql(
+            f"{text} WHERE part = 0 AND {{}} GROUP BY 1"
+            " UNION ALL SELECT NULL, count(*) FROM {} WHERE part = 0 AND {} IS NULL AND {} HAVING count(*) > 0",
+            qualified(table),
+            column,
+            where.sql,
+            qualified(table),
+            column,
+            where.sql,
+        )
+        parameters *= 2
+    found = fetch(connection, statement, parameters)
+    return dict(
+        zip(in_utc([row[0] for row in found], LISTS.get(kind, kind)), [row[1] for row in found], strict=True)
+    )
+
+
 def scan(
     server: Server, table: str, header: Header, after: str | None, block: int, where: Filter
 ) -> Iterator[PassageRows]:

@@ -13,7 +13,16 @@ from dataclasses import dataclass
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from gemel.errors import InputError, WorkError
-from gemel.index.port import AlreadyThere, Count, FieldType, Header, PassageRows, Passages, TableStats
+from gemel.index.port import (
+    AlreadyThere,
+    Count,
+    FieldType,
+    FieldValue,
+    Header,
+    PassageRows,
+    Passages,
+    TableStats,
+)
 from gemel.index.postgres import rows as stored
 from gemel.index.postgres import schema as catalog
 from gemel.index.postgres.graph import (
@@ -294,6 +303,10 @@ class PostgresTable:
 
     def count(self, where: Condition | None = None) -> Count:
         return self._read(stored.count, self._filter(where))
+
+    def values(self, field: str, where: Condition | None = None) -> dict[FieldValue, int]:
+        header, chosen = self.header, self._filter(where)
+        return self._read(stored.values, header, field, chosen)
 
     def nearest(
         self,
