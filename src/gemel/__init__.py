@@ -18,7 +18,8 @@ _NAMES = {  # module: its public names
     "evaluation.task": "Score Scores",
     "groups.cluster": "Cluster Clusters cluster",
     "groups.dedupe": "DedupeResult DuplicateGroup SparedPair dedupe",
-    "index.index": "Index IndexDocument IndexStats",
+    "index.documents": "IndexDocument",
+    "index.index": "Index IndexStats",
     "index.ingest": "WriteResult",
     "index.migrate": "MigrateResult",
     "index.open": "RepairResult open_index repair_index",
@@ -73,8 +74,8 @@ if TYPE_CHECKING:
     from gemel.groups.dedupe import DuplicateGroup as DuplicateGroup
     from gemel.groups.dedupe import SparedPair as SparedPair
     from gemel.groups.dedupe import dedupe as dedupe
+    from gemel.index.documents import IndexDocument as IndexDocument
     from gemel.index.index import Index as Index
-    from gemel.index.index import IndexDocument as IndexDocument
     from gemel.index.index import IndexStats as IndexStats
     from gemel.index.ingest import WriteResult as WriteResult
     from gemel.index.migrate import MigrateResult as MigrateResult

@@ -344,3 +344,22 @@ def test_facets_are_counted_with_a_condition(workspace, capsys):
     ]
     assert len(run(capsys, "facets", "notes", "n", "--limit", "2")[1]) == 2
     assert "unknown field" in refused(capsys, "facets", "notes", "lnag")
+
+
+def test_fields_are_set_and_cleared_without_the_texts(workspace, capsys):
+    rows = [{"id": f"d{n}", "text": f"a man {n}", "lang": "en", "year": n, "tags": ["x"]} for n in range(3)]
+    write_lines(workspace / "a.jsonl", rows)
+    run(capsys, "build", "notes", "a.jsonl")
+    changes = ("--set", "year=2024", "--set", 'tags=["a", "b"]', "--clear", "lang")
+    assert run(capsys, "update", "notes", "--where", "year >= 1", *changes, "--json")[1] == [
+        {"location": "notes", "changed": 2, "unchanged": 0}
+    ]
+    row = run(capsys, "get", "notes", "d1")[1][0]
+    assert (row["year"], row["tags"], row["lang"], row["text"]) == (2024, ["a", "b"], None, "a man 1")
+    assert run(capsys, "update", "notes", "d0", "--set", "lang=a=b")[0] == 0
+    assert run(capsys, "get", "notes", "d0")[1][0]["lang"] == "a=b"
+    assert "no int" in refused(capsys, "update", "notes", "d0", "--set", "year=x")
+    assert "nothing to change" in refused(capsys, "update", "notes", "d0")
+    assert "one of the two" in refused(capsys, "update", "notes", "--set", "year=1")
+    assert "NAME=VALUE" in refused(capsys, "update", "notes", "d0", "--set", "year")
+    assert "unknown field" in refused(capsys, "update", "notes", "d0", "--set", "yaer=1")

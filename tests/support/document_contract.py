@@ -14,6 +14,7 @@ import pytest
 
 import gemel
 from gemel.errors import InputError
+from gemel.index.ingest import WriteResult
 from gemel.options import EncodeOptions
 from tiny import tiny_bert
 
@@ -204,3 +205,69 @@ class DocumentContract:
         assert list(index.facets("year", limit=2)) == [2001, 2002]
         with pytest.raises(InputError, match="unknown field 'yaer'"):
             index.facets("yaer")
+
+    # Changed fields.
+
+    def test_changed_fields_leave_texts_and_vectors_as_they_are(self, index, vectors):
+        assert index.update(["a", "b"], fields={"year": 1999}) == WriteResult(0, 2, 0, 0)
+        assert [each.fields["year"] for each in index.get(["a", "b", "c"])] == [1999, 1999, 2003]
+        assert index.get(["a"])[0].fields["tags"] == ["y", "y"]
+        assert ids(index.get(where="year = 1999")) == ["a", "b"]
+        for each in index.documents(vectors=True):
+            assert np.array_equal(each.vectors[0], vectors[each.id])
+            assert each.text == TEXTS["edcba".index(each.id)]
+        assert index.update(["a", "c"], fields=[{"year": 1999}, {"tags": None}]).replaced == 1
+        assert index.get(["c"])[0].fields == {"year": 2003, "tags": None}
+
+    def test_fields_are_changed_by_a_condition_in_blocks(self, index):
+        done = index.update(where="year is not null", fields={"year": None, "tags": ["z"]}, block=2)
+        assert (done.replaced, done.encoded) == (4, 0)
+        assert index.facets("tags") == {"z": 4, None: 1}
+        assert index.count("year is null").documents == 5
+        assert index.update(where="year = 7", fields={"year": 8}) == WriteResult(0, 0, 0, 0)
+
+    def test_a_document_with_changed_fields_is_the_one_that_would_be_added(self, index):
+        """So nothing is encoded or written again, and a migration knows whose vectors it has."""
+        index.add([". ".join(TEXTS * 12)], ids=["long"])
+        index.add(["given"], ids=["g"], vectors=np.eye(1, index.dim), fields={"year": [1]})
+        index.update(["a", "long", "g"], fields={"year": 7})
+        again = index.upsert(
+            [TEXTS[4], ". ".join(TEXTS * 12)],
+            ids=["a", "long"],
+            fields=[{"year": 7, "tags": ["y", "y"]}, {"year": 7}],
+        )
+        assert again == WriteResult(0, 0, 2, 0)
+        given = index.upsert(["given"], ids=["g"], vectors=np.eye(1, index.dim), fields={"year": [7]})
+        assert given == WriteResult(0, 0, 1, 0)
+        index.delete(["g"])
+        assert index.verify().ok
+
+    def test_a_text_that_changes_meanwhile_is_not_lost(self, index, monkeypatch):
+        table = type(index._state.table)
+        get, other = table.get, ["another text"]
+
+        def slow(self, wanted):
+            rows = get(self, wanted)
+            if other:
+                index.upsert([other.pop()], ids=["a"], fields={"year": [1]})
+            return rows
+
+        monkeypatch.setattr(table, "get", slow)
+        assert index.update(["a"], fields={"tags": ["new"]}).replaced == 1
+        (document,) = index.get(["a"])
+        assert (document.text, document.fields) == ("another text", {"year": 1, "tags": ["new"]})
+
+    def test_a_change_that_cannot_be_made_changes_nothing(self, index):
+        before = list(index.documents())
+        for match, given in (
+            ("'zz' is not in the index", {"ids": ["a", "zz"], "fields": {"year": 1}}),
+            ("unknown field 'yaer'", {"ids": ["a"], "fields": {"yaer": 1}}),
+            ("the field is int", {"ids": ["a"], "fields": {"year": "x"}}),
+            ("one of the two", {"fields": {"year": 1}}),
+            ("2 entries but fields has 1", {"ids": ["a", "b"], "fields": [{"year": 1}]}),
+            ("no ids were given", {"where": "year = 2001", "fields": [{"year": 1}]}),
+            ("comes twice", {"ids": ["a", "a"], "fields": {"year": 1}}),
+        ):
+            with pytest.raises(InputError, match=match):
+                index.update(**given)
+        assert list(index.documents()) == before

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gemel.errors import InputError, WorkError
-from gemel.index.port import FORMAT, Count, Header, PassageRows, Store
+from gemel.index.port import FORMAT, Count, DocumentsChanged, Header, PassageRows, Store
 from gemel.index.where import Both, Compare, Contains, Either, IsNull, Not, OneOf, matches
 from gemel.vectors.bm25 import WordRules
 from where_strategies import show
@@ -792,6 +792,18 @@ class TableContract:
                     for value in set(row[name]) if isinstance(row[name], list) else [row[name]]:
                         expected[value] = expected.get(value, 0) + 1
                 assert table.values(name, condition) == expected, (name, condition)
+
+    def test_a_write_that_expects_other_documents_changes_nothing(self, create, reopen):
+        table = create({"year": "int"})
+        table.write(rows_of(["a", "b"], digests=["1", "2"], fields={"year": [1, 2]}), replace=False)
+        before = everything(table)
+        newer = rows_of(["a"], digests=["3"], fields={"year": [3]})
+        for expected in ({"a": "0"}, {"a": "1", "b": "9"}, {"a": "1", "gone": "1"}):
+            with pytest.raises(DocumentsChanged, match="changed meanwhile"):
+                table.write(newer, replace=True, expected=expected)
+        assert everything(table) == before
+        table.write(newer, replace=True, expected={"a": "1", "b": "2"})
+        assert reopen().digests(["a", "b"]) == {"a": "3", "b": "2"}
 
     def test_threads_lose_nothing(self, create, reopen):
         table = create({"writer": "int"})

@@ -1,4 +1,4 @@
-"""Commands of `gemel index` on stored documents: `get`, `export`, `facets`, `delete`. The group: `verbs/index.py`."""
+"""Commands of `gemel index` on stored documents: read, count, change, delete. The group: `verbs/index.py`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gemel.errors import InputError, WorkError
 from gemel.terminal import counted
 
 if TYPE_CHECKING:
-    from gemel.index.index import IndexDocument
+    from gemel.index.documents import IndexDocument
 
 location_argument = click.argument("location", metavar="LOCATION")
 
@@ -72,7 +72,7 @@ def get(
 
 
 def _rows(documents: Iterable[IndexDocument]) -> Iterator[dict[str, Any]]:
-    from gemel.index.index import relabeled
+    from gemel.index.documents import relabeled
 
     for each in documents:
         row = {"id": each.id, **relabeled(each.fields, _GET_COLUMNS), "text": each.text}
@@ -91,7 +91,9 @@ Examples:
 )
 @location_argument
 @flags.out_option(
-    "The file: .jsonl, .csv, .tsv (each also with .gz) or .parquet.", metavar="FILE", required=True
+    "A file for the documents: .jsonl, .csv, .tsv (each also with .gz) or .parquet.",
+    metavar="FILE",
+    required=True,
 )
 @flags.where_option("Only documents")
 @vectors_option
@@ -170,4 +172,61 @@ def facets(location: str, field: str, where: str | None, limit: int | None, targ
     target.put({"value": value, "documents": count} for value, count in counts.items())
 
 
-COMMANDS = (get, export, delete, facets)
+@click.command(
+    short_help="Change fields of documents.",
+    epilog="""\b
+Examples:
+  gemel index update notes 17 18 --set lang=en --set year=2024
+  gemel index update notes --where "year < 2015" --set archived=true --clear reviewer""",
+)
+@location_argument
+@click.argument("ids", nargs=-1, metavar="[ID]...")
+@flags.where_option("All documents")
+@click.option(
+    "--set",
+    "assigned",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A field and its new value; a list as JSON. May be repeated.",
+)
+@click.option(
+    "--clear", "cleared", multiple=True, metavar="NAME", help="A field to make null. May be repeated."
+)
+@flags.json_option()
+def update(
+    *,
+    location: str,
+    ids: tuple[str, ...],
+    where: str | None,
+    assigned: tuple[str, ...],
+    cleared: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Change fields of documents of the index at LOCATION by id, or by a condition. Texts and vectors stay.
+
+    A missing id is an error, and nothing is changed.
+    """
+    import gemel
+    from gemel.cli.documents import typed_cell
+    from gemel.index.fields import unknown_field
+
+    if bool(ids) == (where is not None):
+        raise InputError("update takes ids or --where, one of the two")
+    if not assigned and not cleared:
+        raise InputError("nothing to change. Give --set NAME=VALUE or --clear NAME")
+    with gemel.open_index(location, create=False) as index:
+        types, fields = index.fields, dict[str, Any](dict.fromkeys(cleared))
+        for each in assigned:
+            name, equals, value = each.partition("=")
+            if not equals or name in fields:
+                raise InputError(f"--set takes NAME=VALUE, each name once; got {each!r}")
+            if name not in types:
+                raise unknown_field(name, types)
+            fields[name] = typed_cell(value, types[name], f"--set {name}")
+        done = index.update(list(ids) or None, where=where, fields=fields)
+    facts = {"location": location, "changed": done.replaced, "unchanged": done.unchanged}
+    line = f"{location}: {counted(done.replaced, 'document')} changed, {done.unchanged:,} unchanged"
+    report(facts, line, as_json)
+
+
+COMMANDS = (get, export, facets, update, delete)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
@@ -16,10 +16,20 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from gemel.errors import InputError, WorkError
+from gemel.files.write_rows import check_output
 from gemel.index.binding import IndexState, unit
+from gemel.index.documents import (
+    BLOCK,
+    FieldChanges,
+    IndexDocument,
+    check_limit,
+    document_of,
+    update_fields,
+    write_documents,
+)
 from gemel.index.fields import check_fields, check_name, unknown_field
 from gemel.index.ingest import Existing, FieldsGiven, Incoming, WriteResult, add_documents, checked_id
-from gemel.index.port import Count, DocumentPassages, FieldType, FieldValue, Store, TableStats, documents_in
+from gemel.index.port import Count, FieldType, FieldValue, Store, TableStats, documents_in
 from gemel.index.query import (
     Answer,
     Hit,
@@ -36,7 +46,7 @@ from gemel.index.where_parse import parse_where
 from gemel.model import Model
 from gemel.options import EncodeOptions, Precision
 from gemel.terminal import Progress
-from gemel.types import ShownResult, Vectors
+from gemel.types import Vectors
 from gemel.vectors.bm25 import WordRules
 
 if TYPE_CHECKING:
@@ -49,11 +59,6 @@ Where: TypeAlias = str | Mapping[str, Any] | Condition | None
 Value = TypeVar("Value")
 
 _SAME_MODEL = 0.999  # cosine; int8 and other processors stay above, another model stays far below
-
-EXPORT_COLUMNS = ("id", "text", "vectors")
-"""Our names in a file that `export` writes."""
-
-_BLOCK = 4096  # passages that are read at a time
 
 _SAMPLED_RANGES = 8  # of the ids that a sample of vectors is taken from
 
@@ -141,6 +146,29 @@ class Index:
         for name in wanted:
             check_name(name, self.fields)
         self._run(lambda state: state.table.add_fields(wanted))
+
+    def update(
+        self,
+        ids: Iterable[str | int] | None = None,
+        *,
+        where: Where = None,
+        fields: Mapping[str, Any] | Sequence[Mapping[str, Any]],
+        block: int = 2048,
+    ) -> WriteResult:
+        """Change fields of stored documents; texts, vectors and other fields stay. Nothing is encoded.
+
+        ids: which documents; one that is not stored is an error, and nothing is changed. where: those that meet a
+        condition. fields: {"year": 2024} for all of them, or a list of one mapping per id; None removes a value.
+        block: documents per commit.
+        """
+        self._writable()
+        condition = self._condition(where)
+        changes = FieldChanges.checked(
+            None if ids is None else checked_ids(ids), condition, fields, self.fields
+        )
+        if isinstance(block, bool) or block < 1:
+            raise InputError(f"block must be at least 1, got {block}")
+        return update_fields(self._run, changes, block)
 
     def delete(self, ids: Iterable[str | int] | None = None, *, where: Where = None) -> int:
         """Delete documents by id or by a condition, in one commit; how many there were."""
@@ -280,7 +308,7 @@ class Index:
             return list(self.documents(where, vectors=vectors))
         named = checked_ids(ids)
         rows = self._run(lambda state: state.table.get(named))
-        return [_document(each, vectors) for each in documents_in(rows)]
+        return [document_of(each, vectors) for each in documents_in(rows)]
 
     def documents(
         self,
@@ -298,9 +326,9 @@ class Index:
         condition = self._condition(where)
         start = None if after is None else checked_id(after, "after")
         check_limit(limit)
-        block = _BLOCK if limit is None else min(_BLOCK, limit + 1)
+        block = BLOCK if limit is None else min(BLOCK, limit + 1)
         blocks = self._run(lambda state: state.table.scan(after=start, block=block, where=condition))
-        stored = (_document(each, vectors) for rows in blocks for each in documents_in(rows))
+        stored = (document_of(each, vectors) for rows in blocks for each in documents_in(rows))
         return stored if limit is None else islice(stored, limit)
 
     def export(self, path: Path | str, *, where: Where = None, vectors: bool = False) -> int:
@@ -309,20 +337,9 @@ class Index:
         The file is complete or absent. Columns: id, text, every field, and with `vectors` also vectors, a list of one
         vector per passage. `gemel index build` reads a file without vectors.
         """
-        from gemel.files.write_rows import check_output, write_rows
-
         target = Path(path)
         check_output(target)
-        rows = (
-            {
-                "id": each.id,
-                "text": each.text,
-                **relabeled(each.fields, EXPORT_COLUMNS),
-                **({} if each.vectors is None else {"vectors": each.vectors.tolist()}),
-            }
-            for each in self.documents(where, vectors=vectors)
-        )
-        return write_rows(target, rows)
+        return write_documents(target, self.documents(where, vectors=vectors))
 
     def count(self, where: Where = None) -> Count:
         """Documents and passages, of those that meet the condition."""
@@ -482,18 +499,6 @@ class Index:
         return None if where is None else parse_where(where, self.fields)
 
 
-@dataclass(frozen=True)
-class IndexDocument(ShownResult):
-    """One document as it is stored."""
-
-    id: str
-    text: str
-    fields: Mapping[str, FieldValue]
-    passages: int
-    vectors: Vectors | None = field(default=None, compare=False)
-    """(passages, dim), each of length 1; None: not requested."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class IndexStats(TableStats):
     """Size, layout, measured recall and model of an index."""
@@ -516,30 +521,6 @@ class IndexStats(TableStats):
     def to_json(self) -> dict[str, Any]:
         """All of it as a JSON object."""
         return asdict(self)
-
-
-def check_limit(limit: object) -> None:
-    """None, or a whole number of at least 0."""
-    if limit is not None and (
-        isinstance(limit, bool) or not isinstance(limit, int | np.integer) or limit < 0
-    ):
-        raise InputError(f"limit must be a whole number of at least 0, got {limit!r}")
-
-
-def relabeled(fields: Mapping[str, Any], ours: Sequence[str]) -> dict[str, Any]:
-    """The fields beside columns of these names: one with such a name becomes `field_NAME`."""
-    shown = {}
-    for name, value in fields.items():
-        label = name
-        while label in ours or (label != name and label in fields):
-            label = f"field_{label}"
-        shown[label] = value
-    return shown
-
-
-def _document(stored: DocumentPassages, vectors: bool) -> IndexDocument:
-    kept = stored.vectors if vectors else None
-    return IndexDocument(stored.id, stored.text, stored.fields, len(stored.passages), kept)
 
 
 def _stats(state: IndexState, location: str) -> IndexStats:

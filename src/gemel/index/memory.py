@@ -24,6 +24,7 @@ from gemel.index.port import (
     PassageRows,
     Passages,
     TableStats,
+    check_expected,
     documents_in,
     rows_of,
 )
@@ -113,8 +114,9 @@ class MemoryTable:
         now = self._now.documents
         return {each: now[each].digest for each in ids if each in now}
 
-    def write(self, rows: PassageRows, *, replace: bool) -> None:
+    def write(self, rows: PassageRows, *, replace: bool, expected: Mapping[str, str] | None = None) -> None:
         with self._guard(), self._writing:
+            check_expected(expected, self.digests(list(expected or ())))
             # Copied, so that the caller's array may change.
             written = {
                 each.id: dataclasses.replace(each, vectors=np.array(each.vectors, dtype=np.float32))

@@ -17,7 +17,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from gemel.errors import InputError
+from gemel.errors import InputError, WorkError
 from gemel.index.where import Condition
 from gemel.types import ShownResult, Vectors
 from gemel.vectors.bm25 import WordRules
@@ -53,6 +53,10 @@ FORMAT = 2
 
 class AlreadyThere(InputError):
     """There is an index already where one was to be created."""
+
+
+class DocumentsChanged(WorkError):
+    """Another writer was faster: a document is not what it was when it was read, and nothing was written."""
 
 
 @dataclass(frozen=True)
@@ -156,10 +160,11 @@ class Table(Protocol):
         """The digests of those of the ids that are stored."""
         ...
 
-    def write(self, rows: PassageRows, *, replace: bool) -> None:
+    def write(self, rows: PassageRows, *, replace: bool, expected: Mapping[str, str] | None = None) -> None:
         """Store the documents of `rows` in one commit, on disk when this returns; old parts of an id are removed.
 
-        `replace` False: an id that is stored already is an InputError and nothing is written.
+        `replace` False: an id that is stored already is an InputError and nothing is written. `expected`: digests that
+        stored documents must have at that moment, else it is DocumentsChanged and nothing is written.
         """
         ...
 
@@ -341,6 +346,15 @@ def rows_of(documents: Sequence[DocumentPassages], header: Header) -> PassageRow
         vector=np.concatenate([np.empty((0, header.dim), np.float32), *vectors]),
         fields={name: [document.fields.get(name) for document in owners] for name in header.fields},
     )
+
+
+def check_expected(expected: Mapping[str, str] | None, stored: Mapping[str, str]) -> None:
+    """For `Table.write`; `stored`: the digests at the moment of the commit."""
+    for id_, digest in (expected or {}).items():
+        if stored.get(id_) != digest:
+            raise DocumentsChanged(
+                f"the document {id_!r} was changed meanwhile, nothing was written. Try again"
+            )
 
 
 def digest_of(

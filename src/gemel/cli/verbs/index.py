@@ -425,7 +425,7 @@ Examples:
     type=click.FloatRange(0, 1, min_open=True),
     help="Find at least this share of the exact results, e.g. 0.99, by a wider search. Default: about 0.985.",
 )
-@click.option("--min-score", type=float, help="Leave out documents with a lower score.")
+@flags.min_score_option("of a document; with --hybrid and --rerank, the lowest of their scores")
 @click.option(
     "--diversity",
     type=click.FloatRange(0, 1),
@@ -465,7 +465,7 @@ def search(  # noqa: PLR0913 - one argument per flag
     """
     import gemel
     from gemel.cli.documents import shown_fields
-    from gemel.index.index import relabeled
+    from gemel.index.documents import relabeled
 
     examples: dict[str, Any] = {"ids": like, "unlike": unlike, "unlike_texts": unlike_text}
     by_example = any(examples.values())
@@ -521,7 +521,7 @@ def _rows(
     queries: list[str], answers: list[Answer], offset: int, names: list[str]
 ) -> Iterator[dict[str, Any]]:
     """One row per result, with the fields of these names."""
-    from gemel.index.index import relabeled
+    from gemel.index.documents import relabeled
 
     for query, answer in zip(queries, answers, strict=True):
         for rank, hit in enumerate(answer, offset + 1):

@@ -28,6 +28,7 @@ from gemel.index.port import (
     Header,
     PassageRows,
     Passages,
+    check_expected,
 )
 from gemel.index.postgres.schema import (
     OURS,
@@ -190,9 +191,12 @@ def put(
     fields: Iterable[str],
     *,
     replace: bool,
+    expected: Mapping[str, str] | None = None,
 ) -> int:
     """Store the copied rows instead of the old ones of these ids; without `replace`, an existing id is an error."""
-    lock_writes(connection, table, ids)
+    lock_writes(connection, table, list({*ids, *(expected or ())}))
+    if expected:
+        check_expected(expected, digests(connection, table, list(expected)))
     if replace:
         connection.execute(sql("DELETE FROM {} WHERE id = ANY(%s)", qualified(table)), [list(ids)])
     else:

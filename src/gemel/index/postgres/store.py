@@ -277,7 +277,7 @@ class PostgresTable:
     def digests(self, ids: Sequence[str]) -> dict[str, str]:
         return self._read(stored.digests, ids)
 
-    def write(self, rows: PassageRows, *, replace: bool) -> None:
+    def write(self, rows: PassageRows, *, replace: bool, expected: Mapping[str, str] | None = None) -> None:
         self._check_writable()
         if not len(rows):
             return
@@ -289,7 +289,9 @@ class PostgresTable:
                 f"{self.location} holds vectors of {self._header.dim} numbers, not {rows.vector.shape}"
             )
         blocks = stored.copy_blocks(rows, fields, self._header.words)
-        self._change(stored.put, list(dict.fromkeys(rows.id)), blocks, fields, replace=replace)
+        self._change(
+            stored.put, list(dict.fromkeys(rows.id)), blocks, fields, replace=replace, expected=expected
+        )
 
     def delete(self, ids: Sequence[str]) -> int:
         self._check_writable()
