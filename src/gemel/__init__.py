@@ -22,7 +22,7 @@ _NAMES = {  # module: its public names
     "index.index": "Index IndexStats",
     "index.ingest": "WriteResult",
     "index.migrate": "MigrateResult",
-    "index.open": "RepairResult open_index repair_index",
+    "index.open": "RepairResult drop_index open_index repair_index",
     "index.port": "Count Store",
     "index.query": "Answer Hit",
     "index.verify": "VerifyResult",
@@ -80,6 +80,7 @@ if TYPE_CHECKING:
     from gemel.index.ingest import WriteResult as WriteResult
     from gemel.index.migrate import MigrateResult as MigrateResult
     from gemel.index.open import RepairResult as RepairResult
+    from gemel.index.open import drop_index as drop_index
     from gemel.index.open import open_index as open_index
     from gemel.index.open import repair_index as repair_index
     from gemel.index.port import Count as Count

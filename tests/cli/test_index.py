@@ -363,3 +363,22 @@ def test_fields_are_set_and_cleared_without_the_texts(workspace, capsys):
     assert "one of the two" in refused(capsys, "update", "notes", "--set", "year=1")
     assert "NAME=VALUE" in refused(capsys, "update", "notes", "d0", "--set", "year")
     assert "unknown field" in refused(capsys, "update", "notes", "d0", "--set", "yaer=1")
+
+
+def test_an_index_is_dropped_after_a_question(workspace, capsys, monkeypatch):
+    write_lines(workspace / "a.jsonl", [{"id": "a", "text": "a man"}])
+    run(capsys, "build", "notes", "a.jsonl")
+    typed_input(monkeypatch, b"yes\n")
+    assert "notes has 1 document. To delete it without a question: --yes" in refused(capsys, "drop", "notes")
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
+    typed_input(monkeypatch, b"no\n")
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
+    assert run(capsys, "drop", "notes")[0] == 1
+    assert run(capsys, "get", "notes", "a")[0] == 0
+    typed_input(monkeypatch, b"yes\n")
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
+    assert run(capsys, "drop", "notes", "--json")[1] == [{"location": "notes", "deleted": True}]
+    assert "no index at notes" in refused(capsys, "drop", "notes")
+    run(capsys, "build", "notes", "a.jsonl")
+    assert run(capsys, "drop", "notes", "--yes")[0] == 0
+    assert "there is no index at notes" in refused(capsys, "drop", "notes", "--yes")

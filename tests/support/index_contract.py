@@ -41,6 +41,9 @@ DIM = 8
 class StoreCase:
     """One store, as a test of the contract receives it."""
 
+    can_drop = True
+    """Whether the store can delete its index."""
+
     def handle(self) -> Store:
         """A new handle to the store, as another process would have; the existing one if nothing is shared."""
         raise NotImplementedError
@@ -804,6 +807,33 @@ class TableContract:
         assert everything(table) == before
         table.write(newer, replace=True, expected={"a": "1", "b": "2"})
         assert reopen().digests(["a", "b"]) == {"a": "3", "b": "2"}
+
+    def test_a_dropped_index_is_gone_and_can_be_created_again(self, store):
+        handle, other = store.handle(), store.handle()
+        with pytest.raises(InputError):
+            handle.drop()
+        if not store.can_drop:
+            pytest.skip("this store refuses to delete an index")
+        header = Header(DIM, {"year": "int"}, {"model": "m"})
+        table = handle.create(header)
+        table.write(rows_of(["a", "b"], fields={"year": [1, 2]}), replace=False)
+        begun = handle.begin(Header(DIM, {}, {"model": "next"}))
+        begun.write(rows_of(["a"]), replace=False)
+        for each in (begun, table):
+            each.close()
+        handle.drop()
+        assert not handle.exists()
+        assert not other.exists()
+        with pytest.raises(InputError):
+            other.open()
+        with pytest.raises(WorkError):
+            table.write(rows_of(["c"], fields={"year": [3]}), replace=False)
+        again = other.create(header)
+        assert again.count() == Count(0, 0)
+        again.write(rows_of(["a"], fields={"year": [1]}), replace=False)
+        assert len(again.get(["a"])) == 1
+        for each in (again, handle, other):
+            each.close()
 
     def test_threads_lose_nothing(self, create, reopen):
         table = create({"writer": "int"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gemel.cli import flags
-from gemel.cli.output import RowsOut, report
+from gemel.cli.output import RowsOut, echo, report
 from gemel.errors import InputError, WorkError
 from gemel.terminal import counted
 
@@ -229,4 +230,33 @@ def update(
     report(facts, line, as_json)
 
 
-COMMANDS = (get, export, facets, update, delete)
+@click.command(
+    short_help="Delete an index.",
+    epilog="""\b
+Examples:
+  gemel index drop notes
+  gemel index drop notes --yes""",
+)
+@location_argument
+@click.option("--yes", is_flag=True, help="Do not ask before deleting.")
+@flags.json_option()
+def drop(location: str, yes: bool, as_json: bool) -> None:
+    """Delete the index at LOCATION with all of its documents, after a question. It cannot be undone.
+
+    Other files in its folder, and a lock file, stay.
+    """
+    import gemel
+
+    if not yes:
+        with gemel.open_index(location, create=False, read_only=True) as index:
+            count = counted(len(index), "document")
+        if not sys.stdin.isatty():
+            raise InputError(f"{location} has {count}. To delete it without a question: --yes")
+        echo(f"Delete the index {location} with {count}? Type yes to delete it:", err=True)
+        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+            raise WorkError(f"{location} was not deleted")
+    gemel.drop_index(location)
+    report({"location": location, "deleted": True}, f"{location}: deleted", as_json)
+
+
+COMMANDS = (get, export, facets, update, delete, drop)

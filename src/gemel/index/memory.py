@@ -262,6 +262,11 @@ class MemoryStore:
         with self._lock:
             self._next = None
 
+    def drop(self) -> None:
+        with self._lock:
+            self.open()
+            self._current = self._next = None
+
     def repair(self, table: str | None = None, header: Header | None = None) -> list[str]:
         """Nothing can be damaged."""
         return []

@@ -277,6 +277,13 @@ class Store(Protocol):
         """Drop the next table, if there is one."""
         ...
 
+    def drop(self) -> None:
+        """Delete the index with all of its documents; an InputError if there is none.
+
+        WorkError, with nothing deleted, while another process migrates it. Killed on the way, it can be called again.
+        """
+        ...
+
     def repair(self, table: str | None = None, header: Header | None = None) -> list[str]:
         """Make a damaged index usable again; what was done, one line each. No readable row is lost.
 

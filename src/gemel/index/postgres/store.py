@@ -134,6 +134,20 @@ class PostgresStore:
         finally:
             self._release()
 
+    def drop(self) -> None:
+        self._check_writable()
+        self._current()
+        connection = self._hold()
+        try:
+            with self.writing(), explained(self._address), connection.transaction():
+                states: tuple[catalog.State, ...] = ("next", "current")
+                for state in states:
+                    entry = catalog.find(connection, self._address.name, state, self.name)
+                    if entry is not None:
+                        catalog.drop(connection, entry.relation)
+        finally:
+            self._release()
+
     def repair(self, table: str | None = None, header: Header | None = None) -> list[str]:
         """Rows are the server's own to keep; the indexes of the table are built again."""
         self._check_writable()
