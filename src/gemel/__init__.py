@@ -18,10 +18,11 @@ _NAMES = {  # module: its public names
     "evaluation.task": "Score Scores",
     "groups.cluster": "Cluster Clusters cluster",
     "groups.dedupe": "DedupeResult DuplicateGroup SparedPair dedupe",
-    "index.index": "Index IndexDocument IndexStats",
+    "index.documents": "IndexDocument",
+    "index.index": "Index IndexStats",
     "index.ingest": "WriteResult",
     "index.migrate": "MigrateResult",
-    "index.open": "RepairResult open_index repair_index",
+    "index.open": "RepairResult drop_index open_index repair_index",
     "index.port": "Count Store",
     "index.query": "Answer Hit",
     "index.verify": "VerifyResult",
@@ -74,12 +75,13 @@ if TYPE_CHECKING:
     from gemel.groups.dedupe import DuplicateGroup as DuplicateGroup
     from gemel.groups.dedupe import SparedPair as SparedPair
     from gemel.groups.dedupe import dedupe as dedupe
+    from gemel.index.documents import IndexDocument as IndexDocument
     from gemel.index.index import Index as Index
-    from gemel.index.index import IndexDocument as IndexDocument
     from gemel.index.index import IndexStats as IndexStats
     from gemel.index.ingest import WriteResult as WriteResult
     from gemel.index.migrate import MigrateResult as MigrateResult
     from gemel.index.open import RepairResult as RepairResult
+    from gemel.index.open import drop_index as drop_index
     from gemel.index.open import open_index as open_index
     from gemel.index.open import repair_index as repair_index
     from gemel.index.port import Count as Count

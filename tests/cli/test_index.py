@@ -291,3 +291,94 @@ def test_a_recall_can_be_requested(workspace, capsys):
     write_lines(workspace / "a.jsonl", [{"id": "a", "text": "a man"}])
     assert run(capsys, "build", "notes", "a.jsonl")[0] == 0
     assert len(run(capsys, "search", "notes", "man", "--recall", "0.99")[1]) == 1
+
+
+def test_documents_are_shown_by_condition_and_page_by_page(workspace, capsys):
+    rows = [{"id": f"d{n}", "text": f"a man {n}", "year": 2000 + n} for n in range(6)]
+    write_lines(workspace / "a.jsonl", rows)
+    run(capsys, "build", "notes", "a.jsonl")
+    shown = run(capsys, "get", "notes", "--where", "year >= 2002", "--limit", "2")[1]
+    assert [row["id"] for row in shown] == ["d2", "d3"]
+    rest = run(capsys, "get", "notes", "--where", "year >= 2002", "--after", "d3", "--vectors")[1]
+    assert [row["id"] for row in rest] == ["d4", "d5"]
+    assert (len(rest[0]["vectors"]), rest[0]["passages"]) == (1, 1)
+    assert "not both" in refused(capsys, "get", "notes", "d1", "--limit", "3")
+
+
+def test_an_export_is_a_file_of_the_documents(workspace, capsys):
+    rows = [{"id": f"d{n}", "text": f"a man {n}", "year": 2000 + n} for n in range(3)]
+    write_lines(workspace / "a.jsonl", rows)
+    run(capsys, "build", "notes", "a.jsonl")
+    code, (facts,), _ = run(capsys, "export", "notes", "-o", "out.jsonl", "--where", "year > 2000", "--json")
+    assert (code, facts["documents"]) == (0, 2)
+    assert [json.loads(line) for line in (workspace / "out.jsonl").read_text().splitlines()] == rows[1:]
+    assert "Known endings" in refused(capsys, "export", "notes", "-o", "out.doc")
+
+
+def test_search_by_example_leaves_the_examples_out(workspace, capsys):
+    texts = ["a man plays a guitar", "a man plays", "two dogs run", "the market fell"]
+    write_lines(workspace / "a.jsonl", [{"id": f"d{n}", "text": text} for n, text in enumerate(texts)])
+    run(capsys, "build", "notes", "a.jsonl")
+    with gemel.open_index("notes", create=False) as index:
+        like = [hit.id for hit in index.more_like(["d0"], unlike=["d2"], texts=["a man"])]
+        diverse = [hit.id for hit in index.search("a man", 3, diversity=0.8)]
+    shown = run(capsys, "search", "notes", "a man", "--like", "d0", "--unlike", "d2")[1]
+    assert [row["id"] for row in shown] == like
+    assert "query" not in shown[0]
+    assert len(run(capsys, "search", "notes", "--like", "d0")[1]) == 3
+    assert run(capsys, "search", "notes", "--like", "d0", "--min-score", "1.5")[1] == []
+    shown = run(capsys, "search", "notes", "a man", "-k", "3", "--diversity", "0.8")[1]
+    assert [row["id"] for row in shown] == diverse
+    assert "without --hybrid" in refused(capsys, "search", "notes", "--like", "d0", "--hybrid")
+    assert "no example" in refused(capsys, "search", "notes", "--unlike", "d0")
+    assert "'zz' is not in the index" in refused(capsys, "search", "notes", "--like", "zz")
+
+
+def test_facets_are_counted_with_a_condition(workspace, capsys):
+    rows = [{"id": f"d{n}", "text": f"a man {n}", "lang": "en" if n % 3 else "de", "n": n} for n in range(6)]
+    write_lines(workspace / "a.jsonl", rows)
+    run(capsys, "build", "notes", "a.jsonl")
+    assert run(capsys, "facets", "notes", "lang", "--where", "n > 0")[1] == [
+        {"value": "en", "documents": 4},
+        {"value": "de", "documents": 1},
+    ]
+    assert len(run(capsys, "facets", "notes", "n", "--limit", "2")[1]) == 2
+    assert "unknown field" in refused(capsys, "facets", "notes", "lnag")
+
+
+def test_fields_are_set_and_cleared_without_the_texts(workspace, capsys):
+    rows = [{"id": f"d{n}", "text": f"a man {n}", "lang": "en", "year": n, "tags": ["x"]} for n in range(3)]
+    write_lines(workspace / "a.jsonl", rows)
+    run(capsys, "build", "notes", "a.jsonl")
+    changes = ("--set", "year=2024", "--set", 'tags=["a", "b"]', "--clear", "lang")
+    assert run(capsys, "update", "notes", "--where", "year >= 1", *changes, "--json")[1] == [
+        {"location": "notes", "changed": 2, "unchanged": 0}
+    ]
+    row = run(capsys, "get", "notes", "d1")[1][0]
+    assert (row["year"], row["tags"], row["lang"], row["text"]) == (2024, ["a", "b"], None, "a man 1")
+    assert run(capsys, "update", "notes", "d0", "--set", "lang=a=b")[0] == 0
+    assert run(capsys, "get", "notes", "d0")[1][0]["lang"] == "a=b"
+    assert "no int" in refused(capsys, "update", "notes", "d0", "--set", "year=x")
+    assert "nothing to change" in refused(capsys, "update", "notes", "d0")
+    assert "one of the two" in refused(capsys, "update", "notes", "--set", "year=1")
+    assert "NAME=VALUE" in refused(capsys, "update", "notes", "d0", "--set", "year")
+    assert "unknown field" in refused(capsys, "update", "notes", "d0", "--set", "yaer=1")
+
+
+def test_an_index_is_dropped_after_a_question(workspace, capsys, monkeypatch):
+    write_lines(workspace / "a.jsonl", [{"id": "a", "text": "a man"}])
+    run(capsys, "build", "notes", "a.jsonl")
+    typed_input(monkeypatch, b"yes\n")
+    assert "notes has 1 document. To delete it without a question: --yes" in refused(capsys, "drop", "notes")
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
+    typed_input(monkeypatch, b"no\n")
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
+    assert run(capsys, "drop", "notes")[0] == 1
+    assert run(capsys, "get", "notes", "a")[0] == 0
+    typed_input(monkeypatch, b"yes\n")
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
+    assert run(capsys, "drop", "notes", "--json")[1] == [{"location": "notes", "deleted": True}]
+    assert "no index at notes" in refused(capsys, "drop", "notes")
+    run(capsys, "build", "notes", "a.jsonl")
+    assert run(capsys, "drop", "notes", "--yes")[0] == 0
+    assert "there is no index at notes" in refused(capsys, "drop", "notes", "--yes")

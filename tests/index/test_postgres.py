@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import gemel
+from document_contract import DocumentContract
 from gemel.errors import InputError, ModelError, WorkError
 from gemel.index.port import FORMAT, Count, Header
 from gemel.index.where import Both, Compare, matches
@@ -499,6 +500,12 @@ def test_a_switch_without_the_lock_of_writing_is_refused(make):
         with pytest.raises(WorkError):
             handle.switch()
     assert dict(table.header.bound) == {}
+
+
+class TestDocuments(DocumentContract):
+    @pytest.fixture
+    def location(self, store):
+        return store.url
 
 
 def test_an_index_on_the_server_is_used_and_migrated_as_any_other(store, tmp_path):

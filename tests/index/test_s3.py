@@ -53,6 +53,8 @@ def put(cluster, path, text):
 
 
 class S3Case(StoreCase):
+    can_drop = False
+
     def __init__(self, cluster, **options):
         self.cluster, self.options = cluster, options
         self.url = f"s3://tests/t{next(_NUMBERS)}"

@@ -74,6 +74,7 @@ PUBLIC = [
     "cosine",
     "dedupe",
     "distill",
+    "drop_index",
     "encode_to_folder",
     "evaluate",
     "explain",

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gemel.errors import InputError, WorkError
-from gemel.index.port import FORMAT, Count, Header, PassageRows, Store
+from gemel.index.port import FORMAT, Count, DocumentsChanged, Header, PassageRows, Store
 from gemel.index.where import Both, Compare, Contains, Either, IsNull, Not, OneOf, matches
 from gemel.vectors.bm25 import WordRules
 from where_strategies import show
@@ -40,6 +40,9 @@ DIM = 8
 
 class StoreCase:
     """One store, as a test of the contract receives it."""
+
+    can_drop = True
+    """Whether the store can delete its index."""
 
     def handle(self) -> Store:
         """A new handle to the store, as another process would have; the existing one if nothing is shared."""
@@ -756,6 +759,81 @@ class TableContract:
         for after in ("aa", "b", "", "0", "zzz", "\U0010ffff"):
             got = [name for rows in table.scan(after=after) for name in rows.id]
             assert got == [name for name, *_ in whole if name > after]
+
+    def test_a_scan_by_a_condition_gives_the_documents_that_meet_it(self, create):
+        table = create(FIELDS)
+        rows, plain, pools = library()
+        table.write(rows, replace=False)
+        long = {"lang": "en", "year": 2020} | dict.fromkeys(set(FIELDS) - {"lang", "year"})
+        table.write(document("doc-010b", ["one ", "two ", "three"], fields=long), replace=False)
+        plain = sorted([*plain, {"id": "doc-010b", **long}], key=lambda row: row["id"])
+        for condition in list(conditions(pools))[::7]:
+            meeting = [row["id"] for row in plain if matches(condition, row)]
+            for block in (1, 5, 1000):
+                blocks = list(table.scan(block=block, where=condition))
+                assert [each for rows in blocks for each in contents(rows)] == contents(table.get(meeting))
+            rest = [name for rows in table.scan(after="doc-010", where=condition) for name in rows.id]
+            assert list(dict.fromkeys(rest)) == [name for name in meeting if name > "doc-010"]
+
+    def test_the_values_of_a_field_are_counted_by_document(self, create):
+        table = create(FIELDS)
+        assert table.values("tags") == {}
+        rows, plain, pools = library()
+        table.write(rows, replace=False)
+        long = {"lang": "en", "tags": ["a", "a", "b"]} | dict.fromkeys(set(FIELDS) - {"lang", "tags"})
+        table.write(document("long", ["one ", "two"], fields=long), replace=False)
+        table.write(
+            rows_of(["gone"], fields={**{name: [None] for name in FIELDS}, "year": [77]}), replace=False
+        )
+        table.delete(["gone"])
+        plain.append({"id": "long", **long})
+        for condition in [None, *list(conditions(pools))[::11]]:
+            meeting = [row for row in plain if condition is None or matches(condition, row)]
+            for name in FIELDS:
+                expected = {}
+                for row in meeting:
+                    for value in set(row[name]) if isinstance(row[name], list) else [row[name]]:
+                        expected[value] = expected.get(value, 0) + 1
+                assert table.values(name, condition) == expected, (name, condition)
+
+    def test_a_write_that_expects_other_documents_changes_nothing(self, create, reopen):
+        table = create({"year": "int"})
+        table.write(rows_of(["a", "b"], digests=["1", "2"], fields={"year": [1, 2]}), replace=False)
+        before = everything(table)
+        newer = rows_of(["a"], digests=["3"], fields={"year": [3]})
+        for expected in ({"a": "0"}, {"a": "1", "b": "9"}, {"a": "1", "gone": "1"}):
+            with pytest.raises(DocumentsChanged, match="changed meanwhile"):
+                table.write(newer, replace=True, expected=expected)
+        assert everything(table) == before
+        table.write(newer, replace=True, expected={"a": "1", "b": "2"})
+        assert reopen().digests(["a", "b"]) == {"a": "3", "b": "2"}
+
+    def test_a_dropped_index_is_gone_and_can_be_created_again(self, store):
+        handle, other = store.handle(), store.handle()
+        with pytest.raises(InputError):
+            handle.drop()
+        if not store.can_drop:
+            pytest.skip("this store refuses to delete an index")
+        header = Header(DIM, {"year": "int"}, {"model": "m"})
+        table = handle.create(header)
+        table.write(rows_of(["a", "b"], fields={"year": [1, 2]}), replace=False)
+        begun = handle.begin(Header(DIM, {}, {"model": "next"}))
+        begun.write(rows_of(["a"]), replace=False)
+        for each in (begun, table):
+            each.close()
+        handle.drop()
+        assert not handle.exists()
+        assert not other.exists()
+        with pytest.raises(InputError):
+            other.open()
+        with pytest.raises(WorkError):
+            table.write(rows_of(["c"], fields={"year": [3]}), replace=False)
+        again = other.create(header)
+        assert again.count() == Count(0, 0)
+        again.write(rows_of(["a"], fields={"year": [1]}), replace=False)
+        assert len(again.get(["a"])) == 1
+        for each in (again, handle, other):
+            each.close()
 
     def test_threads_lose_nothing(self, create, reopen):
         table = create({"writer": "int"})

@@ -30,7 +30,7 @@ GROUPS = {
     ),
     "The index": (
         *("open_index", "Index", "Answer", "Hit", "Count", "IndexDocument", "IndexStats", "WriteResult"),
-        *("VerifyResult", "MigrateResult", "repair_index", "RepairResult", "Store"),
+        *("VerifyResult", "MigrateResult", "repair_index", "RepairResult", "drop_index", "Store"),
     ),
     "Training and evaluation": (
         *("train", "TrainResult", "TrainOptions", "distill", "DistillResult", "StudentAgreement"),

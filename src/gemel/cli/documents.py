@@ -170,7 +170,7 @@ class DocumentFile:
             raise self.file.error(row)  # type: ignore[arg-type]  # one of the two is
         values = zip(fields.items(), record.values[len(named) :], strict=True)
         where = f"{self.file.name}:{record.line}"
-        typed = {name: _typed(value, kind, f"{where}: {name}") for (name, kind), value in values}
+        typed = {name: typed_cell(value, kind, f"{where}: {name}") for (name, kind), value in values}
         return InputDocument(number, row.text, row.id if self.id else None, typed)
 
 
@@ -311,7 +311,7 @@ def _one_type(kinds: set[Any]) -> FieldType | None:
     return names.get(next(iter(kinds))) if len(kinds) == 1 else None
 
 
-def _typed(value: object, kind: FieldType, where: str) -> object:
+def typed_cell(value: object, kind: FieldType, where: str) -> object:
     """What a cell means in a column of this type; an empty cell of another type than text is null."""
     if value is None or (value == "" and kind != "text"):
         return None
@@ -347,7 +347,7 @@ def _list(value: object, kind: FieldType, where: str) -> list[object]:
         raise InputError(
             f"{where} is {repr(value)[:40]}, which is no list. In a table write it as JSON: [...]"
         )
-    return [_typed(each, LISTS[kind], where) for each in value]
+    return [typed_cell(each, LISTS[kind], where) for each in value]
 
 
 def _number(value: object, kind: FieldType, where: str) -> object:

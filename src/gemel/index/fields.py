@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import UTC, date, datetime
 from typing import Any, cast, get_args
@@ -46,6 +47,14 @@ def new_fields(existing: Mapping[str, FieldType], fields: Mapping[str, FieldType
         if existing.get(name, kind) != kind:
             raise InputError(f"the field {name!r} is {existing[name]} in this index, not {kind}")
     return {name: kind for name, kind in fields.items() if name not in existing}
+
+
+def count_values(values: Iterable[FieldValue]) -> dict[FieldValue, int]:
+    """How often each value is there, once per list for those in lists."""
+    counts: Counter[FieldValue] = Counter()
+    for value in values:
+        counts.update(set(value) if isinstance(value, list) else (value,))
+    return dict(counts)
 
 
 def check_fields(fields: Mapping[str, Any]) -> dict[str, FieldType]:

@@ -6,8 +6,9 @@ A call works on one `IndexState` (table, encoder, binding) from start to end; `I
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -15,17 +16,37 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from gemel.errors import InputError, WorkError
+from gemel.files.write_rows import check_output
 from gemel.index.binding import IndexState, unit
-from gemel.index.fields import check_fields, check_name
-from gemel.index.ingest import Existing, FieldsGiven, Incoming, WriteResult, add_documents
+from gemel.index.documents import (
+    BLOCK,
+    FieldChanges,
+    IndexDocument,
+    check_limit,
+    document_of,
+    update_fields,
+    write_documents,
+)
+from gemel.index.fields import check_fields, check_name, unknown_field
+from gemel.index.ingest import Existing, FieldsGiven, Incoming, WriteResult, add_documents, checked_id
 from gemel.index.port import Count, FieldType, FieldValue, Store, TableStats, documents_in
-from gemel.index.query import Answer, Hit, SearchQuery, answer, checked_ids, one_query, query_texts
+from gemel.index.query import (
+    Answer,
+    Hit,
+    SearchExamples,
+    SearchQuery,
+    answer,
+    checked_ids,
+    one_query,
+    query_texts,
+    query_vector,
+)
 from gemel.index.where import Condition
 from gemel.index.where_parse import parse_where
 from gemel.model import Model
 from gemel.options import EncodeOptions, Precision
 from gemel.terminal import Progress
-from gemel.types import ShownResult, Vectors
+from gemel.types import Vectors
 from gemel.vectors.bm25 import WordRules
 
 if TYPE_CHECKING:
@@ -126,6 +147,29 @@ class Index:
             check_name(name, self.fields)
         self._run(lambda state: state.table.add_fields(wanted))
 
+    def update(
+        self,
+        ids: Iterable[str | int] | None = None,
+        *,
+        where: Where = None,
+        fields: Mapping[str, Any] | Sequence[Mapping[str, Any]],
+        block: int = 2048,
+    ) -> WriteResult:
+        """Change fields of stored documents; texts, vectors and other fields stay. Nothing is encoded.
+
+        ids: which documents; one that is not stored is an error, and nothing is changed. where: those that meet a
+        condition. fields: {"year": 2024} for all of them, or a list of one mapping per id; None removes a value.
+        block: documents per commit.
+        """
+        self._writable()
+        condition = self._condition(where)
+        changes = FieldChanges.checked(
+            None if ids is None else checked_ids(ids), condition, fields, self.fields
+        )
+        if isinstance(block, bool) or block < 1:
+            raise InputError(f"block must be at least 1, got {block}")
+        return update_fields(self._run, changes, block)
+
     def delete(self, ids: Iterable[str | int] | None = None, *, where: Where = None) -> int:
         """Delete documents by id or by a condition, in one commit; how many there were."""
         self._writable()
@@ -139,7 +183,7 @@ class Index:
 
     # Reading.
 
-    def search(
+    def search(  # noqa: PLR0913 - one argument per option
         self,
         query: str | ArrayLike,
         k: int = 10,
@@ -151,6 +195,8 @@ class Index:
         candidates: int | None = None,
         exact: bool = False,
         recall: float | None = None,
+        min_score: float | None = None,
+        diversity: float | None = None,
     ) -> Answer:
         """The best `k` documents for a text or a vector, after the first `offset`; each with its best passage.
 
@@ -159,6 +205,8 @@ class Index:
         candidates: documents for fusion and reranking; None: 50, or k + offset if that is more.
         exact: every passage is compared. recall: the part of the right documents to find at least, like 0.99, by a
         wider search, or an exact one where none is wide enough. None: about 0.985.
+        min_score: hits of lower scores (`Answer.scored_by`) are left out. diversity: 0 to 1, to avoid hits that are
+        like better ones (maximal marginal relevance among the candidates); 0 and None: the plain ranking.
         """
         return self.search_many(
             one_query(query),
@@ -170,9 +218,52 @@ class Index:
             candidates=candidates,
             exact=exact,
             recall=recall,
+            min_score=min_score,
+            diversity=diversity,
         )[0]
 
-    def search_many(
+    def more_like(  # noqa: PLR0913 - one argument per option
+        self,
+        ids: Iterable[str | int] = (),
+        k: int = 10,
+        *,
+        texts: Sequence[str] = (),
+        unlike: Iterable[str | int] = (),
+        unlike_texts: Sequence[str] = (),
+        where: Where = None,
+        offset: int = 0,
+        candidates: int | None = None,
+        exact: bool = False,
+        recall: float | None = None,
+        min_score: float | None = None,
+        diversity: float | None = None,
+    ) -> Answer:
+        """The best `k` documents that are like stored documents and texts, and unlike others; without those given.
+
+        ids, texts: examples. unlike, unlike_texts: counterexamples. The query is the mean of the vectors of the
+        examples minus the mean of those of the counterexamples; a document's vector is the mean of its passages'.
+        A text is encoded as a query. The other options are those of `search`.
+        """
+        examples = SearchExamples(
+            ids=checked_ids(ids),
+            texts=query_texts(texts) or (),
+            unlike=checked_ids(unlike),
+            unlike_texts=query_texts(unlike_texts) or (),
+        )
+        question = SearchQuery(
+            k=k,
+            where=self._condition(where),
+            offset=offset,
+            candidates=candidates,
+            exact=exact,
+            recall=recall,
+            min_score=min_score,
+            diversity=diversity,
+            excluded=examples.documents,
+        )
+        return self._run(lambda state: answer(state, None, query_vector(state, examples), question))[0]
+
+    def search_many(  # noqa: PLR0913 - one argument per option
         self,
         queries: Sequence[str] | ArrayLike,
         k: int = 10,
@@ -184,6 +275,8 @@ class Index:
         candidates: int | None = None,
         exact: bool = False,
         recall: float | None = None,
+        min_score: float | None = None,
+        diversity: float | None = None,
     ) -> list[Answer]:
         """`search` for several texts, or for vectors (q, dim); texts are encoded together."""
         question = SearchQuery(
@@ -195,23 +288,78 @@ class Index:
             candidates=candidates,
             exact=exact,
             recall=recall,
+            min_score=min_score,
+            diversity=diversity,
         )
         texts = query_texts(queries)
         vectors = queries if texts is None else None
         return [] if texts == [] else self._run(lambda state: answer(state, texts, vectors, question))
 
-    def get(self, ids: Iterable[str | int]) -> list[IndexDocument]:
-        """The documents of these ids, in their order; ids that are not stored are left out."""
+    def get(
+        self, ids: Iterable[str | int] | None = None, *, where: Where = None, vectors: bool = False
+    ) -> list[IndexDocument]:
+        """The documents of these ids, in their order, or those that meet a condition, by ascending id.
+
+        Ids that are not stored are left out. vectors: with the stored vectors. `documents` needs less memory.
+        """
+        if (ids is None) == (where is None):
+            raise InputError("get takes ids or where, one of the two. For all documents: index.documents()")
+        if ids is None:
+            return list(self.documents(where, vectors=vectors))
         named = checked_ids(ids)
         rows = self._run(lambda state: state.table.get(named))
-        return [
-            IndexDocument(each.id, each.text, each.fields, len(each.passages)) for each in documents_in(rows)
-        ]
+        return [document_of(each, vectors) for each in documents_in(rows)]
+
+    def documents(
+        self,
+        where: Where = None,
+        *,
+        after: str | int | None = None,
+        limit: int | None = None,
+        vectors: bool = False,
+    ) -> Iterator[IndexDocument]:
+        """The documents by ascending id (code points, not numbers), read block by block.
+
+        where: those that meet the condition. after: those of greater ids; the last id of a page is the cursor of the
+        next. limit: so many at most. vectors: with the stored vectors.
+        """
+        condition = self._condition(where)
+        start = None if after is None else checked_id(after, "after")
+        check_limit(limit)
+        block = BLOCK if limit is None else min(BLOCK, limit + 1)
+        blocks = self._run(lambda state: state.table.scan(after=start, block=block, where=condition))
+        stored = (document_of(each, vectors) for rows in blocks for each in documents_in(rows))
+        return stored if limit is None else islice(stored, limit)
+
+    def export(self, path: Path | str, *, where: Where = None, vectors: bool = False) -> int:
+        """Write the documents to .jsonl, .csv, .tsv (each also .gz) or .parquet; how many there were.
+
+        The file is complete or absent. Columns: id, text, every field, and with `vectors` also vectors, a list of one
+        vector per passage. `gemel index build` reads a file without vectors.
+        """
+        target = Path(path)
+        check_output(target)
+        return write_documents(target, self.documents(where, vectors=vectors))
 
     def count(self, where: Where = None) -> Count:
         """Documents and passages, of those that meet the condition."""
         condition = self._condition(where)
         return self._run(lambda state: state.table.count(condition))
+
+    def facets(self, field: str, *, where: Where = None, limit: int | None = None) -> dict[FieldValue, int]:
+        """The values of a field and how many documents have each, most frequent first; None: documents without one.
+
+        where: of those that meet the condition. Of a list field, each value in a list counts once for its document.
+        limit: so many values at most.
+        """
+        known = self.fields
+        if field not in known:
+            raise unknown_field(field, known)
+        check_limit(limit)
+        condition = self._condition(where)
+        counts = self._run(lambda state: state.table.values(field, condition))
+        order = sorted(counts.items(), key=lambda each: (-each[1], each[0] is None, each[0]))
+        return dict(order[:limit])
 
     def stats(self) -> IndexStats:
         """Size, layout, measured recall and model."""
@@ -349,16 +497,6 @@ class Index:
 
     def _condition(self, where: Where) -> Condition | None:
         return None if where is None else parse_where(where, self.fields)
-
-
-@dataclass(frozen=True)
-class IndexDocument(ShownResult):
-    """One document as it is stored."""
-
-    id: str
-    text: str
-    fields: Mapping[str, FieldValue]
-    passages: int
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,16 +13,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gemel.errors import InputError, WorkError
-from gemel.index.fields import new_fields
+from gemel.index.fields import count_values, new_fields
 from gemel.index.port import (
     AlreadyThere,
     Count,
     DocumentPassages,
     FieldType,
+    FieldValue,
     Header,
     PassageRows,
     Passages,
     TableStats,
+    check_expected,
     documents_in,
     rows_of,
 )
@@ -112,8 +114,9 @@ class MemoryTable:
         now = self._now.documents
         return {each: now[each].digest for each in ids if each in now}
 
-    def write(self, rows: PassageRows, *, replace: bool) -> None:
+    def write(self, rows: PassageRows, *, replace: bool, expected: Mapping[str, str] | None = None) -> None:
         with self._guard(), self._writing:
+            check_expected(expected, self.digests(list(expected or ())))
             # Copied, so that the caller's array may change.
             written = {
                 each.id: dataclasses.replace(each, vectors=np.array(each.vectors, dtype=np.float32))
@@ -140,6 +143,11 @@ class MemoryTable:
         inside = list(now.documents) if where is None else now.meeting(where)
         return Count(len(inside), sum(len(now.documents[each].parts) for each in inside))
 
+    def values(self, field: str, where: Condition | None = None) -> dict[FieldValue, int]:
+        now = self._now
+        inside = now.documents if where is None else now.meeting(where)
+        return count_values(now.documents[each].fields.get(field) for each in inside)
+
     def nearest(
         self,
         queries: Vectors,
@@ -160,11 +168,13 @@ class MemoryTable:
         found = hits.index[0] >= 0
         return now.passages(hits.index[0][found], hits.score[0][found])
 
-    def scan(self, *, after: str | None = None, block: int = 4096) -> Iterator[PassageRows]:
+    def scan(
+        self, *, after: str | None = None, block: int = 4096, where: Condition | None = None
+    ) -> Iterator[PassageRows]:
         now = self._now
         waiting: list[str] = []
         passages = 0
-        for each in sorted(now.documents):
+        for each in sorted(now.documents if where is None else now.meeting(where)):
             if after is not None and each <= after:
                 continue
             size = len(now.documents[each].parts)
@@ -251,6 +261,11 @@ class MemoryStore:
     def abandon(self) -> None:
         with self._lock:
             self._next = None
+
+    def drop(self) -> None:
+        with self._lock:
+            self.open()
+            self._current = self._next = None
 
     def repair(self, table: str | None = None, header: Header | None = None) -> list[str]:
         """Nothing can be damaged."""

@@ -1,4 +1,4 @@
-"""`open_index` opens or creates an index and checks its model; `repair_index` makes a damaged one usable again."""
+"""`open_index` opens or creates an index and checks its model; `drop_index` deletes one, `repair_index` repairs one."""
 
 from __future__ import annotations
 
@@ -220,6 +220,19 @@ def recorded_model(binding: Binding, location: str) -> Model:
             f"the index {location} was made by {binding.model!r}, which cannot be loaded here: {error} "
             f"Give the model: open_index({location!r}, model=...)"
         ) from error
+
+
+def drop_index(location: str | Path | Store) -> None:
+    """Delete the index at a location with all of its documents. It cannot be undone.
+
+    A folder is emptied of what gemel wrote, except for a lock file; other files in it stay. Close handles to the
+    index before: while one is open, an index in a folder is not deleted.
+    """
+    store = store_at(location)
+    try:
+        store.drop()
+    finally:
+        store.close()
 
 
 @dataclass(frozen=True)

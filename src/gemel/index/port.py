@@ -17,7 +17,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from gemel.errors import InputError
+from gemel.errors import InputError, WorkError
 from gemel.index.where import Condition
 from gemel.types import ShownResult, Vectors
 from gemel.vectors.bm25 import WordRules
@@ -53,6 +53,10 @@ FORMAT = 2
 
 class AlreadyThere(InputError):
     """There is an index already where one was to be created."""
+
+
+class DocumentsChanged(WorkError):
+    """Another writer was faster: a document is not what it was when it was read, and nothing was written."""
 
 
 @dataclass(frozen=True)
@@ -156,10 +160,11 @@ class Table(Protocol):
         """The digests of those of the ids that are stored."""
         ...
 
-    def write(self, rows: PassageRows, *, replace: bool) -> None:
+    def write(self, rows: PassageRows, *, replace: bool, expected: Mapping[str, str] | None = None) -> None:
         """Store the documents of `rows` in one commit, on disk when this returns; old parts of an id are removed.
 
-        `replace` False: an id that is stored already is an InputError and nothing is written.
+        `replace` False: an id that is stored already is an InputError and nothing is written. `expected`: digests that
+        stored documents must have at that moment, else it is DocumentsChanged and nothing is written.
         """
         ...
 
@@ -176,6 +181,10 @@ class Table(Protocol):
         ...
 
     def count(self, where: Condition | None = None) -> Count: ...
+
+    def values(self, field: str, where: Condition | None = None) -> dict[FieldValue, int]:
+        """How many documents have each value of the field, None for null; of a list, each value that it contains."""
+        ...
 
     def nearest(
         self,
@@ -200,8 +209,13 @@ class Table(Protocol):
         """The k best passages by BM25, of those that share a word with the query."""
         ...
 
-    def scan(self, *, after: str | None = None, block: int = 4096) -> Iterator[PassageRows]:
-        """All passages, whole documents, ids ascending; `after`: those of greater ids only."""
+    def scan(
+        self, *, after: str | None = None, block: int = 4096, where: Condition | None = None
+    ) -> Iterator[PassageRows]:
+        """All passages, whole documents, ids ascending by code points; `after`: those of greater ids only.
+
+        `where`: those that meet the condition. `block`: passages at a time, but always whole documents.
+        """
         ...
 
     def compact(self, *, now: bool = False) -> None:
@@ -261,6 +275,13 @@ class Store(Protocol):
 
     def abandon(self) -> None:
         """Drop the next table, if there is one."""
+        ...
+
+    def drop(self) -> None:
+        """Delete the index with all of its documents; an InputError if there is none.
+
+        WorkError, with nothing deleted, while another process migrates it. Killed on the way, it can be called again.
+        """
         ...
 
     def repair(self, table: str | None = None, header: Header | None = None) -> list[str]:
@@ -332,6 +353,15 @@ def rows_of(documents: Sequence[DocumentPassages], header: Header) -> PassageRow
         vector=np.concatenate([np.empty((0, header.dim), np.float32), *vectors]),
         fields={name: [document.fields.get(name) for document in owners] for name in header.fields},
     )
+
+
+def check_expected(expected: Mapping[str, str] | None, stored: Mapping[str, str]) -> None:
+    """For `Table.write`; `stored`: the digests at the moment of the commit."""
+    for id_, digest in (expected or {}).items():
+        if stored.get(id_) != digest:
+            raise DocumentsChanged(
+                f"the document {id_!r} was changed meanwhile, nothing was written. Try again"
+            )
 
 
 def digest_of(

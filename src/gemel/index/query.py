@@ -16,10 +16,10 @@ from numpy.typing import ArrayLike, NDArray
 from gemel.encoder.tokenizer import check_texts
 from gemel.errors import InputError
 from gemel.index.approximate import depths, joined
-from gemel.index.binding import IndexState
+from gemel.index.binding import IndexState, unit
 from gemel.index.fields import check_characters
 from gemel.index.ingest import checked_id, checked_vectors
-from gemel.index.port import FieldValue, Passages
+from gemel.index.port import FieldValue, Passages, documents_in
 from gemel.index.where import Condition
 from gemel.types import ShownResult, Vectors
 from gemel.vectors.bm25 import RRF_K
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from gemel.cross_model import CrossModel
 
 ScoredBy: TypeAlias = Literal["cosine", "fusion", "cross"]
+
+_NO_DIRECTION = 1e-5  # a difference of examples that is no longer is rounding alone
 
 _CANDIDATES = 50  # documents per query for fusion and reranking
 
@@ -93,6 +95,12 @@ class SearchQuery:
     candidates: int | None = None
     exact: bool = False
     recall: float | None = None
+    min_score: float | None = None
+    """Hits of lower scores are left out."""
+    diversity: float | None = None
+    """0 to 1: how much a hit loses for its similarity to the hits before it; see `_diverse`."""
+    excluded: frozenset[str] = frozenset()
+    """Ids of documents that are no answers."""
 
     def __post_init__(self) -> None:
         for name, least in (("k", 1), ("offset", 0), ("candidates", 1)):
@@ -107,6 +115,10 @@ class SearchQuery:
             or not 0 < self.recall <= 1
         ):
             raise InputError(f"recall is a number above 0 and at most 1, like 0.99; got {self.recall!r}")
+        if self.min_score is not None and not _is_number(self.min_score):
+            raise InputError(f"min_score is a number, like 0.5; got {self.min_score!r}")
+        if self.diversity is not None and not (_is_number(self.diversity) and 0 <= self.diversity <= 1):
+            raise InputError(f"diversity is a number from 0 to 1, like 0.3; got {self.diversity!r}")
         if self.candidates is not None and self.candidates < self.last:
             raise InputError(f"candidates must be at least k + offset = {self.last}, got {self.candidates}")
 
@@ -118,13 +130,68 @@ class SearchQuery:
     @property
     def widths(self) -> list[int]:
         """Documents to find per query; of several widths, each fills the ranking up to its number (`depths`)."""
-        if not self.hybrid and self.rerank is None:
+        if not self.hybrid and self.rerank is None and not self.diversity:
             return [self.last]  # the pages of a table agree already
         return [self.candidates] if self.candidates is not None else depths(self.last, _CANDIDATES)
 
     @property
     def scored_by(self) -> ScoredBy:
         return "cross" if self.rerank is not None else "fusion" if self.hybrid else "cosine"
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float | np.integer | np.floating) and not (
+        isinstance(value, bool) or np.isnan(value)
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchExamples:
+    """Documents, by id, and texts that answers should be like or unlike."""
+
+    ids: Sequence[str] = ()
+    texts: Sequence[str] = ()
+    unlike: Sequence[str] = ()
+    unlike_texts: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        if not self.ids and not self.texts:
+            raise InputError("no example to search with. Give the id of a document, or a text")
+        both = set(self.ids) & set(self.unlike)
+        if both:
+            raise InputError(f"the document {min(both)!r} is an example of both sides. Choose one")
+
+    @property
+    def documents(self) -> frozenset[str]:
+        return frozenset((*self.ids, *self.unlike))
+
+
+def query_vector(state: IndexState, examples: SearchExamples) -> Vectors:
+    """(1, dim): the mean of the examples minus the mean of the counterexamples, of length 1.
+
+    The vector of a document is the mean of those of its passages, of length 1; that of a text is that of a query.
+    """
+    documents: dict[str, Vectors] = {}
+    for each in documents_in(state.table.get(list(examples.documents))):
+        documents[each.id] = unit(each.vectors.mean(axis=0, keepdims=True))[0]
+    texts = [*examples.texts, *examples.unlike_texts]
+    encoded = dict(zip(texts, state.encoder.encode_queries(texts), strict=True)) if texts else {}
+
+    def mean(ids: Sequence[str], given: Sequence[str]) -> Vectors:
+        for id_ in ids:
+            if id_ not in documents:
+                raise InputError(
+                    f"the document {id_!r} is not in the index, so nothing can be compared with it"
+                )
+        sides = [*(documents[id_] for id_ in ids), *(encoded[text] for text in given)]
+        return np.mean(sides, axis=0, dtype=np.float32) if sides else np.zeros(state.dim, np.float32)
+
+    vector = mean(examples.ids, examples.texts) - mean(examples.unlike, examples.unlike_texts)
+    if float(np.linalg.norm(vector)) < _NO_DIRECTION:
+        raise InputError(
+            "the examples cancel one another out, so nothing is nearer than anything else. Choose others"
+        )
+    return unit(vector[None])
 
 
 def answer(
@@ -152,8 +219,10 @@ def answer(
 
 
 def _page(ranking: list[Hit], question: SearchQuery) -> tuple[Hit, ...]:
-    """Best first; ties by id, those of a cross-encoder as they were."""
+    """Best first; ties by id, those of a cross-encoder as they were. Hits that were made diverse keep their order."""
     page = ranking[question.offset : question.last]
+    if question.diversity:
+        return tuple(page)
     if question.rerank is None:
         page.sort(key=lambda hit: (-hit.score, hit.id))
     else:
@@ -184,9 +253,12 @@ def _short(queries: Sequence[str] | None, count: int) -> NDArray[np.bool_]:
 def _find(run: _Search, width: int) -> list[_Found]:
     """The best `width` documents of each query by all steps: vectors, words, cross-encoder."""
     question, queries = run.question, run.queries
-    near = _by_vectors(run, width)
+    near = _by_vectors(run, width + len(question.excluded))
+    if question.excluded:
+        kept = [[hit for hit in each.hits if hit.id not in question.excluded][:width] for each in near]
+        near = [_Found(hits, each.exact) for hits, each in zip(kept, near, strict=True)]
     if queries is None or (not question.hybrid and question.rerank is None):
-        return near
+        return _chosen(run, near)
     rankings = [sorted(each.hits, key=lambda hit: (-hit.score, hit.id)) for each in near]
     if question.hybrid:
         words = [
@@ -196,7 +268,42 @@ def _find(run: _Search, width: int) -> list[_Found]:
         rankings = [_fused(*each, width) for each in zip(rankings, words, strict=True)]
     if question.rerank is not None:
         rankings = _reranked(question.rerank, queries, rankings)
-    return [_Found(hits, each.exact) for hits, each in zip(rankings, near, strict=True)]
+    return _chosen(run, [_Found(hits, each.exact) for hits, each in zip(rankings, near, strict=True)])
+
+
+def _chosen(run: _Search, found: list[_Found]) -> list[_Found]:
+    """Without hits of low scores; then in an order that avoids hits that are like those before them."""
+    least, diversity = run.question.min_score, run.question.diversity
+    if least is not None:
+        found = [replace(each, hits=[hit for hit in each.hits if hit.score >= least]) for each in found]
+    if not diversity:
+        return found
+    ids = list(dict.fromkeys(hit.id for each in found for hit in each.hits))
+    rows = run.state.table.get(ids)
+    stored = {(rows.id[n], int(rows.part[n])): rows.vector[n] for n in range(len(rows))}
+    return [replace(each, hits=_diverse(each.hits, stored, run.question)) for each in found]
+
+
+def _diverse(hits: list[Hit], stored: Mapping[tuple[str, int], Vectors], question: SearchQuery) -> list[Hit]:
+    """Maximal marginal relevance: each time the hit of the greatest (1 - diversity) x relevance - diversity x its
+    greatest cosine to a hit that was chosen before. Relevance is the cosine, or another score scaled to 0 to 1."""
+    hits = [hit for hit in hits if (hit.id, hit.part) in stored]  # others were deleted meanwhile
+    if not hits:
+        return hits
+    diversity = float(question.diversity or 0)
+    vectors = np.stack([stored[hit.id, hit.part] for hit in hits])
+    relevance = np.array([hit.score for hit in hits])
+    if question.scored_by != "cosine":
+        spread = float(np.ptp(relevance))
+        relevance = (relevance - relevance.min()) / spread if spread else np.ones_like(relevance)
+    chosen = [int(np.argmax(relevance))]
+    nearest = np.full(len(hits), -np.inf)
+    while len(chosen) < min(len(hits), question.last):
+        nearest = np.maximum(nearest, vectors @ vectors[chosen[-1]])
+        value = (1 - diversity) * relevance - diversity * nearest
+        value[chosen] = -np.inf
+        chosen.append(int(np.argmax(value)))
+    return [hits[n] for n in chosen]
 
 
 def _join_widths(found: tuple[_Found, ...], question: SearchQuery) -> list[Hit]:

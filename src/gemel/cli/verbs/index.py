@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict
 from itertools import tee
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from gemel.cli import flags
+from gemel.cli import flags, index_documents
+from gemel.cli.index_documents import location_argument
 from gemel.cli.output import RowsOut, echo, echo_block, echo_json, report, shortened
 from gemel.errors import InputError, WorkError
 from gemel.terminal import counted
@@ -27,8 +27,6 @@ Examples:
   gemel index add notes articles.csv --text-column body --field lang --field year:int
   gemel index search notes "oil prices" -k 5 --where "year >= 2020 and lang = 'en'"
   gemel index search "postgresql://localhost/db#notes" "oil prices" """
-
-location_argument = click.argument("location", metavar="LOCATION")
 
 kept_field_option = click.option(
     "--field",
@@ -49,8 +47,6 @@ stemming_option = click.option(
 _MANY = 10_000  # documents written by one command: a bulk load, after which the index is compacted
 
 _SEARCH_COLUMNS = ("query", "rank", "score", "cosine", "id", "text")  # our names in a row of `search`
-
-_GET_COLUMNS = ("id", "text", "passages")  # and of `get`
 
 
 @click.group(epilog=EXAMPLES)
@@ -203,42 +199,6 @@ def add(  # noqa: PLR0913 - one argument per flag
     skipped = f"; {stream.skipped.summary()}" if stream.skipped.count else ""
     facts = {"location": location, **asdict(done), "skipped": stream.skipped.count}
     report(facts, f"{location}: {done.summary()}{skipped}", as_json)
-
-
-@command.command(
-    short_help="Delete documents.",
-    epilog="""\b
-Examples:
-  gemel index delete notes 17 18
-  gemel index delete notes --where "year < 2015" """,
-)
-@location_argument
-@click.argument("ids", nargs=-1, metavar="[ID]...")
-@flags.where_option("All documents")
-@click.option(
-    "--ids-file", type=click.Path(path_type=Path, exists=True), metavar="FILE", help="One id per line."
-)
-@flags.json_option()
-def delete(
-    location: str, ids: tuple[str, ...], where: str | None, ids_file: Path | None, as_json: bool
-) -> None:
-    """Delete documents of the index at LOCATION by id, or by a condition on their fields."""
-    import gemel
-
-    listed = [*ids, *(_lines(ids_file) if ids_file else [])]
-    if bool(listed) == (where is not None):
-        raise InputError("delete takes ids or --where, one of the two")
-    with gemel.open_index(location, create=False) as index:
-        gone = index.delete(where=where) if where is not None else index.delete(listed)
-    report(
-        {"location": location, "deleted": gone}, f"{location}: {counted(gone, 'document')} deleted", as_json
-    )
-
-
-def _lines(path: Path) -> Iterator[str]:
-    from gemel.files.rows import read_rows
-
-    return (row.text for row in read_rows(path, format="txt", encoding="utf-8") if row.text.strip())
 
 
 @command.command(
@@ -465,6 +425,17 @@ Examples:
     type=click.FloatRange(0, 1, min_open=True),
     help="Find at least this share of the exact results, e.g. 0.99, by a wider search. Default: about 0.985.",
 )
+@flags.min_score_option("of a document; with --hybrid and --rerank, the lowest of their scores")
+@click.option(
+    "--diversity",
+    type=click.FloatRange(0, 1),
+    help="Avoid documents that are similar to better ones (maximal marginal relevance): 0 not at all, 1 only that.",
+)
+@click.option(
+    "--like", multiple=True, metavar="ID", help="Find documents similar to this one. May be repeated."
+)
+@click.option("--unlike", multiple=True, metavar="ID", help="And unlike this one. May be repeated.")
+@click.option("--unlike-text", multiple=True, metavar="TEXT", help="And unlike this text. May be repeated.")
 @click.option(
     "--show",
     metavar="FIELDS",
@@ -472,31 +443,49 @@ Examples:
     "JSON and files all fields.",
 )
 @flags.rows_out_option()
-def search(
+def search(  # noqa: PLR0913 - one argument per flag
     *,
     location: str,
     query: tuple[str, ...],
     queries: str | None,
     query_column: str | None,
     rerank: str | None,
+    like: tuple[str, ...],
+    unlike: tuple[str, ...],
+    unlike_text: tuple[str, ...],
     show: str | None,
     target: RowsOut,
     **question: Any,
 ) -> None:
     """Find the documents of the index at LOCATION that are nearest to each QUERY.
 
-    A long document is found by its best passage, and that is what is shown. A field with the name of a column of the
-    result (score, text, ...) is shown as field_score.
+    A long document is found by its best passage, and that is what is shown. With --like, --unlike or --unlike-text
+    there is one search: near the mean of --like and QUERY, away from the mean of the others; the documents named are
+    left out. A field with the name of a column of the result (score, text, ...) is shown as field_score.
     """
     import gemel
     from gemel.cli.documents import shown_fields
+    from gemel.index.documents import relabeled
 
-    all_queries = flags.read_queries(query, queries, query_column)
+    examples: dict[str, Any] = {"ids": like, "unlike": unlike, "unlike_texts": unlike_text}
+    by_example = any(examples.values())
+    if by_example and (question["hybrid"] or rerank is not None):
+        raise InputError(
+            "--like, --unlike and --unlike-text search by vectors: without --hybrid and --rerank"
+        )
+    all_queries: list[str] = []
+    if query or queries or not by_example:
+        all_queries = flags.read_queries(query, queries, query_column)
     cross = None if rerank is None else gemel.load_cross(rerank)
     with gemel.open_index(location, create=False, read_only=True) as index:
         names = shown_fields(show, index.fields)
-        answers = index.search_many(all_queries, rerank=cross, **question)
-    labels = [*_fields(dict.fromkeys(names), _SEARCH_COLUMNS)]
+        if by_example:
+            del question["hybrid"]
+            answers = [index.more_like(texts=all_queries, **examples, **question)]
+            all_queries = [""]  # one search, so no column for its query
+        else:
+            answers = index.search_many(all_queries, rerank=cross, **question)
+    labels = [*relabeled(dict.fromkeys(names), _SEARCH_COLUMNS)]
     rows = _rows(all_queries, answers, question["offset"], names)
     if target.on_screen and show is not None:
         for row in rows:
@@ -504,34 +493,6 @@ def search(
             echo_block("  ".join(f"{name} {_plain(name, value)}" for name, value in row.items()), shown)
     else:
         target.put((shortened(row, labels) for row in rows) if target.on_screen else rows)
-
-
-@command.command(
-    short_help="Show documents by id.",
-    epilog="""\b
-Example:
-  gemel index get notes 17 18""",
-)
-@location_argument
-@click.argument("ids", nargs=-1, required=True, metavar="ID...")
-@flags.rows_out_option()
-def get(location: str, ids: tuple[str, ...], target: RowsOut) -> None:
-    """Show documents of the index at LOCATION: text and fields. Missing ids are listed; exit code 1.
-
-    A field called text or passages is shown as field_text or field_passages.
-    """
-    import gemel
-
-    with gemel.open_index(location, create=False, read_only=True) as index:
-        documents = index.get(list(ids))
-    target.put(
-        {"id": each.id, **_fields(each.fields, _GET_COLUMNS), "text": each.text, "passages": each.passages}
-        for each in documents
-    )
-    present = {document.id for document in documents}
-    missing = [each for each in ids if each not in present]
-    if missing:
-        raise WorkError(f"{len(missing)} of {len(ids)} ids are not in {location}: {', '.join(missing[:5])}")
 
 
 @command.command(
@@ -560,6 +521,8 @@ def _rows(
     queries: list[str], answers: list[Answer], offset: int, names: list[str]
 ) -> Iterator[dict[str, Any]]:
     """One row per result, with the fields of these names."""
+    from gemel.index.documents import relabeled
+
     for query, answer in zip(queries, answers, strict=True):
         for rank, hit in enumerate(answer, offset + 1):
             row: dict[str, Any] = {"query": query} if len(queries) > 1 else {}
@@ -567,18 +530,7 @@ def _rows(
             if answer.scored_by != "cosine":
                 row["cosine"] = hit.cosine
             fields = {name: value for name, value in hit.fields.items() if name in names}
-            yield {**row, "id": hit.id, **_fields(fields, _SEARCH_COLUMNS), "text": hit.text}
-
-
-def _fields(fields: Mapping[str, Any], ours: tuple[str, ...]) -> dict[str, Any]:
-    """A field with one of our names is shown as `field_NAME`, whether or not this row has ours."""
-    shown = {}
-    for name, value in fields.items():
-        label = name
-        while label in ours or (label != name and label in fields):
-            label = f"field_{label}"
-        shown[label] = value
-    return shown
+            yield {**row, "id": hit.id, **relabeled(fields, _SEARCH_COLUMNS), "text": hit.text}
 
 
 def _plain(name: str, value: object) -> str:
@@ -597,3 +549,7 @@ def _plain(name: str, value: object) -> str:
         )
         return ", ".join(shown) or "-"
     return str(value)
+
+
+for each in index_documents.COMMANDS:
+    command.add_command(each)

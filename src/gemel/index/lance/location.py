@@ -116,6 +116,16 @@ class Folder:
         for cache in self.cache.glob(f"{Path(table).stem}-*"):
             shutil.rmtree(cache, ignore_errors=True)
 
+    def remove(self) -> None:
+        """Delete all tables and caches, then the pointer: if it is killed before, `read` still finds the index."""
+        with _disk_errors(f"{self.name} cannot be deleted", "Check its rights, then try again"):
+            for path in self.path.glob("rows-*.lance"):
+                if Pointer.of(path.name) is not None:
+                    self.drop(path.name)
+            shutil.rmtree(self.cache, ignore_errors=True)
+            for name in ("next.lock", "cache.lock", _NAME):
+                (self.path / name).unlink(missing_ok=True)
+
     def set_aside(self, tables: Sequence[str]) -> list[str]:
         """These tables leave the index for its folder `damaged`; what was done."""
         kept = self.path / "damaged"

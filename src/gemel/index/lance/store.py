@@ -22,7 +22,7 @@ from typing import Any
 
 from gemel.errors import GemelError, InputError, MissingExtra, WorkError
 from gemel.files.atomic import sync
-from gemel.files.locks import lock
+from gemel.files.locks import SharedLock, lock
 from gemel.index.lance import versions
 from gemel.index.lance.location import Bucket, Folder, NoPointer, Pointer
 from gemel.index.lance.recovery import RecoveredWarning, Synced, open_dataset
@@ -148,6 +148,32 @@ class LanceStore:
             self._files.drop(coming.table)
         finally:
             self._building.close()
+
+    def drop(self) -> None:
+        """All that gemel wrote but the lock, which others may be waiting for; other files in the folder stay."""
+        self._check_writable()
+        self._notice_fork()
+        if not isinstance(self._files, Folder):
+            raise InputError(
+                f"gemel does not delete an index in a bucket. Delete everything below {self.name} with your "
+                "provider's tools"
+            )
+        pointer = self._pointer()
+        with self._alone():
+            if self._next is None:
+                self._lock_next(pointer.next)
+            self._next = None
+            readers = SharedLock(self._files.readers(pointer.table))
+            try:
+                with readers.alone() as only:
+                    if not only:
+                        raise WorkError(
+                            f"the index {self.name} is open, here or in another process. Close it, then drop it"
+                        )
+                    self._files.remove()
+            finally:
+                readers.close()
+                self._building.close()
 
     @contextmanager
     def writing(self) -> Iterator[None]:

@@ -24,7 +24,16 @@ from gemel.index.lance.search import MANY, Words, create_word_index, word_faults
 from gemel.index.lance.snapshot import LARGE, SnapshotCache, TableSnapshot, load_view, save_view, saved_file
 from gemel.index.lance.versions import Added, Versions, repair_rows
 from gemel.index.lance.view import Positions, View
-from gemel.index.port import Count, FieldType, Header, PassageRows, Passages, TableStats
+from gemel.index.port import (
+    Count,
+    FieldType,
+    FieldValue,
+    Header,
+    PassageRows,
+    Passages,
+    TableStats,
+    check_expected,
+)
 from gemel.index.where import Condition
 from gemel.types import Vectors
 
@@ -156,18 +165,17 @@ class LanceTable:
     def digests(self, ids: Sequence[str]) -> dict[str, str]:
         with self._reading():
             view = self._versions.newest()
-            position = view.of_ids(ids)
-            position = position[view.part[position] == 0]
-            table = view.take(position, ["id", "digest"])
-        return dict(zip(table["id"].to_pylist(), table["digest"].to_pylist(), strict=True))
+            return _digests(view, view.of_ids(ids))
 
-    def write(self, rows: PassageRows, *, replace: bool) -> None:
+    def write(self, rows: PassageRows, *, replace: bool, expected: Mapping[str, str] | None = None) -> None:
         if not len(rows):
             return
         with self._guard():
             added = Added(to_arrow(rows, self._versions.newest().header))
             try:
-                view = self._repeated(lambda view: self._write(view, rows, added, replace=replace))
+                view = self._repeated(
+                    lambda view: self._write(view, rows, added, replace=replace, expected=expected)
+                )
             except WorkError:
                 # In a bucket the answer may get lost on the way; in a folder, what is there may not be on disk.
                 if not self._shared or not added.arrived(view := self._versions.newest()):
@@ -194,6 +202,9 @@ class LanceTable:
 
     def count(self, where: Condition | None = None) -> Count:
         return self._versions.newest().count(where)
+
+    def values(self, field: str, where: Condition | None = None) -> dict[FieldValue, int]:
+        return self._versions.newest().values(field, where)
 
     def nearest(
         self,
@@ -224,10 +235,12 @@ class LanceTable:
                 view = self._without_broken_words(view, error)
             return self._now.words.find(view, query, k, where)
 
-    def scan(self, *, after: str | None = None, block: int = 4096) -> Iterator[PassageRows]:
+    def scan(
+        self, *, after: str | None = None, block: int = 4096, where: Condition | None = None
+    ) -> Iterator[PassageRows]:
         with self._now.uses.reading():
             view = self._versions.newest()
-            position, ends = view.by_id(after)
+            position, ends = view.by_id(after, where)
             start = 0
             while start < len(position):
                 # As many whole documents as fit, at least one.
@@ -306,10 +319,20 @@ class LanceTable:
         """Work on the newest view; repeated if another writer was faster, where no lock keeps it out."""
         return repeated(lambda: work(self._versions.newest()))
 
-    def _write(self, view: View, rows: PassageRows, added: Added, *, replace: bool) -> View:
+    def _write(
+        self,
+        view: View,
+        rows: PassageRows,
+        added: Added,
+        *,
+        replace: bool,
+        expected: Mapping[str, str] | None,
+    ) -> View:
         if added.arrived(view):
             return view
         there = view.of_ids(rows.id)
+        if expected:
+            check_expected(expected, _digests(view, view.of_ids(list(expected))))
         if len(there) and not replace:
             taken = set(view.ids_at(there))
             name = next(each for each in rows.id if each in taken)
@@ -408,6 +431,11 @@ class LanceTable:
         saved = saved_file(self._cache, Path(self._uri).stem)
         here += saved.stat().st_size if saved.exists() else 0
         return here + sum(bytes_below(folder) for folder in caches)
+
+
+def _digests(view: View, position: Positions) -> dict[str, str]:
+    table = view.take(position[view.part[position] == 0], ["id", "digest"])
+    return dict(zip(table["id"].to_pylist(), table["digest"].to_pylist(), strict=True))
 
 
 def _rows(view: View, position: Positions) -> PassageRows:

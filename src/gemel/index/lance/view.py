@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gemel.index.fields import in_utc
+from gemel.index.fields import count_values, in_utc
 from gemel.index.lance.columns import column_of, header_of, indices, mask
-from gemel.index.port import Count, FieldValue, Header
+from gemel.index.port import LISTS, Count, FieldValue, Header
 from gemel.index.where import Condition
 
 if TYPE_CHECKING:
@@ -98,6 +98,23 @@ class View:
             return self.live
         return np.asarray(mask(where, self.columns), dtype=np.bool_) & self.live
 
+    def values(self, field: str, where: Condition | None) -> dict[FieldValue, int]:
+        """How many documents have each value of the field."""
+        import pyarrow as pa
+
+        if not self.fragments:
+            return {}
+        chosen = (self.live if where is None else self.meeting(where)) & (self.part == 0)
+        column, kind = self.columns[field].filter(pa.array(chosen)), self.header.fields[field]
+        if kind in LISTS:
+            return count_values(value for chunk in column.chunks for value in in_utc(chunk.to_pylist(), kind))
+        counted = column.value_counts()
+        counts: dict[FieldValue, int] = {}
+        values = in_utc(counted.field("values").to_pylist(), kind)
+        for value, count in zip(values, counted.field("counts").to_pylist(), strict=True):
+            counts[value] = counts.get(value, 0) + count  # 0.0 and -0.0 are equal
+        return counts
+
     @cached_property
     def columns(self) -> Mapping[str, pa.ChunkedArray]:
         """The columns for conditions, by field name."""
@@ -133,12 +150,12 @@ class View:
         self._last["ids"] = named, found
         return found
 
-    def by_id(self, after: str | None) -> tuple[Positions, NDArray[np.int64]]:
+    def by_id(self, after: str | None, where: Condition | None = None) -> tuple[Positions, NDArray[np.int64]]:
         """The live passages of documents with greater ids, ascending by id and part; and where each document ends."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        live = self.live
+        live = self.live if where is None else self.meeting(where)
         if after is not None and self.fragments:
             live = live & pc.greater(self.id_column, pa.scalar(after)).to_numpy()
         position = np.flatnonzero(live)

@@ -28,6 +28,7 @@ from gemel.index.port import (
     Header,
     PassageRows,
     Passages,
+    check_expected,
 )
 from gemel.index.postgres.schema import (
     OURS,
@@ -115,22 +116,55 @@ def count(connection: Connection, table: str, where: Filter) -> Count:
     return Count(documents=row[0], passages=row[1])
 
 
-def scan(server: Server, table: str, header: Header, after: str | None, block: int) -> Iterator[PassageRows]:
+def values(
+    connection: Connection, table: str, header: Header, field: str, where: Filter
+) -> dict[FieldValue, int]:
+    """How many documents have each value of the field."""
+    kind, column = header.fields[field], identifier(column_of(field))
+    text = "SELECT {}, count(*) FROM {} WHERE part = 0 AND {} GROUP BY 1"
+    statement = sql(text, column, qualified(table), where.sql)
+    parameters = list(where.parameters)
+    if kind in LISTS:
+        text = (
+            "SELECT value, count(*) FROM {} CROSS JOIN LATERAL (SELECT DISTINCT unnest({})) AS inside (value)"
+        )
+        statement = sql(
+            f"{text} WHERE part = 0 AND {{}} GROUP BY 1"
+            " UNION ALL SELECT NULL, count(*) FROM {} WHERE part = 0 AND {} IS NULL AND {} HAVING count(*) > 0",
+            qualified(table),
+            column,
+            where.sql,
+            qualified(table),
+            column,
+            where.sql,
+        )
+        parameters *= 2
+    found = fetch(connection, statement, parameters)
+    return dict(
+        zip(in_utc([row[0] for row in found], LISTS.get(kind, kind)), [row[1] for row in found], strict=True)
+    )
+
+
+def scan(
+    server: Server, table: str, header: Header, after: str | None, block: int, where: Filter
+) -> Iterator[PassageRows]:
     """Pages of whole documents; each page is a read of its own, begun after the last id of the one before."""
     last = "" if after is None else after  # no id is empty
     while True:
-        rows = server.read(partial(_page, table=table, header=header, after=last, block=block))
+        rows = server.read(partial(_page, table=table, header=header, after=last, block=block, where=where))
         if not len(rows):
             return
         yield rows
         last = rows.id[-1]
 
 
-def _page(connection: Connection, *, table: str, header: Header, after: str, block: int) -> PassageRows:
+def _page(
+    connection: Connection, *, table: str, header: Header, after: str, block: int, where: Filter
+) -> PassageRows:
     """At most `block` passages of whole documents; a document of more is a page of its own."""
-    text = "SELECT {} FROM {} WHERE id > %s ORDER BY id, part LIMIT %s"
-    statement = sql(text, columns_sql(header.fields), qualified(table))
-    cells = fetch(connection, statement, [after, block + 1])
+    text = "SELECT {} FROM {} WHERE id > %s AND {} ORDER BY id, part LIMIT %s"
+    statement = sql(text, columns_sql(header.fields), qualified(table), where.sql)
+    cells = fetch(connection, statement, [after, *where.parameters, block + 1])
     if len(cells) > block:  # the last document may continue on the next page
         complete = [row for row in cells if row[0] != cells[-1][0]]
         if not complete:
@@ -157,9 +191,12 @@ def put(
     fields: Iterable[str],
     *,
     replace: bool,
+    expected: Mapping[str, str] | None = None,
 ) -> int:
     """Store the copied rows instead of the old ones of these ids; without `replace`, an existing id is an error."""
-    lock_writes(connection, table, ids)
+    lock_writes(connection, table, list({*ids, *(expected or ())}))
+    if expected:
+        check_expected(expected, digests(connection, table, list(expected)))
     if replace:
         connection.execute(sql("DELETE FROM {} WHERE id = ANY(%s)", qualified(table)), [list(ids)])
     else:

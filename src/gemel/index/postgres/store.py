@@ -13,7 +13,16 @@ from dataclasses import dataclass
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from gemel.errors import InputError, WorkError
-from gemel.index.port import AlreadyThere, Count, FieldType, Header, PassageRows, Passages, TableStats
+from gemel.index.port import (
+    AlreadyThere,
+    Count,
+    FieldType,
+    FieldValue,
+    Header,
+    PassageRows,
+    Passages,
+    TableStats,
+)
 from gemel.index.postgres import rows as stored
 from gemel.index.postgres import schema as catalog
 from gemel.index.postgres.graph import (
@@ -122,6 +131,20 @@ class PostgresStore:
                 entry = catalog.find(connection, self._address.name, "next", self.name)
                 if entry is not None:
                     catalog.drop(connection, entry.relation)
+        finally:
+            self._release()
+
+    def drop(self) -> None:
+        self._check_writable()
+        self._current()
+        connection = self._hold()
+        try:
+            with self.writing(), explained(self._address), connection.transaction():
+                states: tuple[catalog.State, ...] = ("next", "current")
+                for state in states:
+                    entry = catalog.find(connection, self._address.name, state, self.name)
+                    if entry is not None:
+                        catalog.drop(connection, entry.relation)
         finally:
             self._release()
 
@@ -268,7 +291,7 @@ class PostgresTable:
     def digests(self, ids: Sequence[str]) -> dict[str, str]:
         return self._read(stored.digests, ids)
 
-    def write(self, rows: PassageRows, *, replace: bool) -> None:
+    def write(self, rows: PassageRows, *, replace: bool, expected: Mapping[str, str] | None = None) -> None:
         self._check_writable()
         if not len(rows):
             return
@@ -280,7 +303,9 @@ class PostgresTable:
                 f"{self.location} holds vectors of {self._header.dim} numbers, not {rows.vector.shape}"
             )
         blocks = stored.copy_blocks(rows, fields, self._header.words)
-        self._change(stored.put, list(dict.fromkeys(rows.id)), blocks, fields, replace=replace)
+        self._change(
+            stored.put, list(dict.fromkeys(rows.id)), blocks, fields, replace=replace, expected=expected
+        )
 
     def delete(self, ids: Sequence[str]) -> int:
         self._check_writable()
@@ -294,6 +319,10 @@ class PostgresTable:
 
     def count(self, where: Condition | None = None) -> Count:
         return self._read(stored.count, self._filter(where))
+
+    def values(self, field: str, where: Condition | None = None) -> dict[FieldValue, int]:
+        header, chosen = self.header, self._filter(where)
+        return self._read(stored.values, header, field, chosen)
 
     def nearest(
         self,
@@ -328,8 +357,10 @@ class PostgresTable:
 
         return self._server.read(search)
 
-    def scan(self, *, after: str | None = None, block: int = 4096) -> Iterator[PassageRows]:
-        return stored.scan(self._server, self._relation, self.header, after, block)
+    def scan(
+        self, *, after: str | None = None, block: int = 4096, where: Condition | None = None
+    ) -> Iterator[PassageRows]:
+        return stored.scan(self._server, self._relation, self.header, after, block, self._filter(where))
 
     def faults(self) -> list[str]:
         return self._read(broken_indexes)
