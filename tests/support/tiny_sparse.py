@@ -93,7 +93,7 @@ def _auto_encoder(folder: Path) -> None:
     random = np.random.default_rng(7)
     config = {"input_dim": 32, "hidden_dim": 64, "k": 8, "k_aux": 16, "normalize": True, "dead_threshold": 30}
     write(folder / "config.json", config)
-    weights = {
+    weights: dict[str, Any] = {
         "pre_bias": random.normal(0, 0.1, 32).astype(np.float32),
         "latent_bias": random.normal(0, 0.1, 64).astype(np.float32),
         "decoder.linear.weight": random.normal(0, 0.2, (64, 32)).astype(np.float32),
