@@ -87,6 +87,9 @@ def results(model):
     yield gemel.Relations(("yes", "no"), np.ones((50, 2), np.float32))
     yield gemel.Scores("sts", "data", "spearman", {"spearman": gemel.Score(82.03, 81.0, 83.0)}, 9, "pairs")
     yield gemel.VerifyResult(())
+    row = np.arange(1, dtype=np.int32), np.ones(1, np.float32)
+    yield gemel.SparseVectors.of([row] * 50, ("word",))
+    yield gemel.SparseExplanation(50.0, (gemel.WordMatch("word", 1.0, 1.0, 1.0),) * 50, ())
 
 
 def test_a_notebook_shows_a_table_of_the_first_rows(model):

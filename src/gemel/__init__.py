@@ -27,10 +27,11 @@ _NAMES = {  # module: its public names
     "index.query": "Answer Hit",
     "index.verify": "VerifyResult",
     "model": "ConfiguredModel Model load",
-    "options": "CrossKeywords CrossOptions EncodeKeywords EncodeOptions",
+    "options": "CrossKeywords CrossOptions EncodeKeywords EncodeOptions SparseKeywords SparseOptions",
     "texts.encode_folder": "EncodedFolder FolderProgress FolderResult encode_to_folder read_folder",
     "texts.explanation": "Explanation explain",
     "texts.search": "Relations TextHits TextPairs find_pairs search_texts",
+    "texts.sparse_model": "SparseExplanation SparseModel WordMatch load_sparse",
     "training.distill.distill": "distill",
     "training.distill.job": "DistillResult",
     "training.distill.teacher": "StudentAgreement",
@@ -44,6 +45,7 @@ _NAMES = {  # module: its public names
     "vectors.pairs": "similar_pairs",
     "vectors.search": "Hits quantize rescore search",
     "vectors.similarity": "cosine normalize",
+    "vectors.sparse": "SparseVectors",
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
 _PACKAGES = ("compat", "evaluation", "sklearn")  # used as `gemel.compat.X` after `import gemel`
@@ -96,6 +98,8 @@ if TYPE_CHECKING:
     from gemel.options import CrossOptions as CrossOptions
     from gemel.options import EncodeKeywords as EncodeKeywords
     from gemel.options import EncodeOptions as EncodeOptions
+    from gemel.options import SparseKeywords as SparseKeywords
+    from gemel.options import SparseOptions as SparseOptions
     from gemel.texts.encode_folder import EncodedFolder as EncodedFolder
     from gemel.texts.encode_folder import FolderProgress as FolderProgress
     from gemel.texts.encode_folder import FolderResult as FolderResult
@@ -108,6 +112,10 @@ if TYPE_CHECKING:
     from gemel.texts.search import TextPairs as TextPairs
     from gemel.texts.search import find_pairs as find_pairs
     from gemel.texts.search import search_texts as search_texts
+    from gemel.texts.sparse_model import SparseExplanation as SparseExplanation
+    from gemel.texts.sparse_model import SparseModel as SparseModel
+    from gemel.texts.sparse_model import WordMatch as WordMatch
+    from gemel.texts.sparse_model import load_sparse as load_sparse
     from gemel.training.distill.distill import distill as distill
     from gemel.training.distill.job import DistillResult as DistillResult
     from gemel.training.distill.teacher import StudentAgreement as StudentAgreement
@@ -131,6 +139,7 @@ if TYPE_CHECKING:
     from gemel.vectors.search import search as search
     from gemel.vectors.similarity import cosine as cosine
     from gemel.vectors.similarity import normalize as normalize
+    from gemel.vectors.sparse import SparseVectors as SparseVectors
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - a module's attribute can be anything

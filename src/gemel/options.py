@@ -1,4 +1,4 @@
-"""The options of encoding texts and of scoring pairs: keywords, flags and config keys are made from them."""
+"""The options of encoding texts, dense or sparse, and of scoring pairs: keywords, flags and config keys follow them."""
 
 from __future__ import annotations
 
@@ -143,6 +143,72 @@ class CrossOptions:
 class CrossKeywords(TypedDict, total=False):
     """The fields of `CrossOptions` as keywords."""
 
+    precision: Precision | None
+    max_length: int | None
+    on_long: Literal["warn", "error", "truncate"]
+    threads: int | None
+    memory: int | str
+    progress: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class SparseOptions:
+    """How texts become weights of words. Defaults are those of the checkpoint, or the safe choice."""
+
+    prompt: str | None = None
+    """Put in front of every text, unchanged. Overrides `prompt_name`."""
+    prompt_name: str | None = None
+    """The name of a prompt of the checkpoint, such as "query" or "document"."""
+    max_active_dims: int | None = None
+    """Weights of a text that are kept, the largest. None: as in the checkpoint, mostly all."""
+    min_weight: float | None = None
+    """Weights below it are left out. None: all that are not zero are kept."""
+    precision: Precision | None = None
+    """Numbers used in the network: float32, bfloat16 or int8; its head is always float32. None: as given to load."""
+    max_length: int | None = None
+    """Tokens of a text, special tokens included. None: as in the checkpoint."""
+    on_long: Literal["warn", "error", "truncate"] = "warn"
+    """A text over `max_length`: warn and cut, error, or truncate without a warning."""
+    threads: int | None = None
+    """CPU cores to use. None: all that the process may use."""
+    memory: int | str = "256MB"
+    """Working memory for activations, all threads together, in bytes or as "1GB"."""
+    progress: bool = False
+    """Show texts per second and the time left on standard error."""
+
+    def __post_init__(self) -> None:
+        self.encode_options()  # the same rules and messages
+        check_choice("on_long", self.on_long, ("warn", "error", "truncate"))
+        if self.max_active_dims is not None:
+            check_count("max_active_dims", self.max_active_dims)
+        least = self.min_weight
+        if least is not None and (
+            isinstance(least, bool) or not isinstance(least, int | float) or not least >= 0
+        ):
+            raise InputError(f"min_weight must be a number of at least 0, got {least!r}")
+
+    def encode_options(self) -> EncodeOptions:
+        """Those that concern tokens and the network."""
+        own = {
+            name: value
+            for name, value in asdict(self).items()
+            if name not in ("max_active_dims", "min_weight")
+        }
+        return EncodeOptions(**own)
+
+    @classmethod
+    def of(cls, options: SparseOptions | None, keywords: SparseKeywords) -> SparseOptions:
+        """`options`, or the defaults, with the fields in `keywords` replaced; an unknown name is an error."""
+        return with_keywords(options or cls(), keywords, "a sparse encoder")
+
+
+class SparseKeywords(TypedDict, total=False):
+    """The fields of `SparseOptions` as keywords."""
+
+    prompt: str | None
+    prompt_name: str | None
+    max_active_dims: int | None
+    min_weight: float | None
     precision: Precision | None
     max_length: int | None
     on_long: Literal["warn", "error", "truncate"]

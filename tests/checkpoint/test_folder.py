@@ -421,8 +421,8 @@ def test_prompts_and_similarity(tmp_path):
 def test_models_of_another_kind_are_refused(tmp_path, kind):
     folder = tiny_bert(tmp_path / "tiny")
     change(folder / "config_sentence_transformers.json", model_type=kind)
-    named = kind if kind == "SparseEncoder" else "cross-encoder"
-    assert f"is a {named}, not a sentence encoder" in refusal(folder)
+    named = "sparse encoder" if kind == "SparseEncoder" else "cross-encoder, not a sentence encoder"
+    assert f"is a {named}" in refusal(folder)
 
 
 def test_a_transformer_for_another_task_is_refused(tmp_path):

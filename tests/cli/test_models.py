@@ -16,6 +16,7 @@ from gemel.cli.verbs import models
 from gemel.encoder.canary import pack_vectors
 from gemel.errors import GemelError, ModelError
 from tiny import tiny_bert, tiny_tokenizer, tiny_vocabulary
+from tiny_sparse import tiny_sparse
 
 
 @pytest.fixture(autouse=True)
@@ -189,6 +190,15 @@ def test_check_knows_cross_encoders_and_static_tables(tmp_path):
     code, text = checked("./cross")
     assert (code, json.loads(text)["kind"]) == (1, "cross-encoder")
     assert "classifier" in json.loads(text)["reason"]
+
+
+def test_check_and_show_know_sparse_encoders(tmp_path, terminal):
+    tiny_sparse(tmp_path / "sparse", "router")
+    code, text = checked("./sparse")
+    assert code == 0
+    assert "will be read. bert sparse encoder, engine native" in text
+    assert "queries are encoded by the engine static" in text
+    assert "gemel.load_sparse" in run("show", "./sparse")
 
 
 def test_a_list_on_a_terminal_has_columns(terminal):

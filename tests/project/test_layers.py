@@ -14,9 +14,9 @@ ROOTS = {"__init__", "__main__"}  # they may import from anywhere in the package
 
 # Who may import what, as path prefixes below src/gemel. A package that is not here may not be imported.
 HOMES = {
-    "scipy": ["evaluation/", "groups/methods/"],
+    "scipy": ["evaluation/", "groups/methods/", "vectors/sparse.py"],
     "sklearn": ["evaluation/", "sklearn.py", "groups/methods/", "groups/map.py"],
-    "threadpoolctl": ["evaluation/probe.py"],
+    "threadpoolctl": ["evaluation/probe.py", "texts/sparse_model.py"],
     "mteb": ["integrations/mteb.py"],
     "langchain_core": ["integrations/langchain.py"],
     "llama_index": ["integrations/llama_index.py"],

@@ -17,6 +17,7 @@ import numpy as np
 from safetensors.numpy import load_file, save_file
 
 from tiny import tiny_bert, tiny_tokenizer
+from tiny_sparse import tiny_sparse
 
 MODEL = "all-MiniLM-L6-v2"
 SENTENCES = files("gemel.texts").joinpath("sentences.txt").read_text(encoding="utf-8").splitlines()[:120]
@@ -164,6 +165,13 @@ def _cross(labels: int) -> Callable[[Path], None]:
     return make
 
 
+def _sparse(layout: str) -> Callable[[Path], Any]:
+    def make(path: Path) -> None:
+        tiny_sparse(path, layout)
+
+    return make
+
+
 def _glove(path: Path) -> None:
     words = sorted({word.strip(".,?").lower() for text in SENTENCES for word in text.split()})
     rows = [" ".join(f"{(at * 7 + n) % 11 / 10 - 0.5:.1f}" for n in range(50)) for at in range(len(words))]
@@ -230,6 +238,8 @@ FILES: dict[str, Callable[[Path], Any]] = {
     "multilingual": _small,
     "FacebookAI/xlm-roberta-base": _small,
     "my-reranker": _cross(1),
+    "naver/splade-v3": _sparse("splade"),
+    "my-inference-free-model": _sparse("router"),
     "my-nli-model": _cross(3),
     "cross-encoder/ms-marco-MiniLM-L6-v2": _cross(1),
 }

@@ -17,6 +17,15 @@ GROUPS = {
         *("TokenEmbeddings", "TruncationWarning", "KernelWarning", "Encoder", "Fingerprint"),
     ),
     "Cross-encoders": ("load_cross", "CrossModel", "CrossOptions", "CrossKeywords", "Ranking"),
+    "Sparse encoders": (
+        "load_sparse",
+        "SparseModel",
+        "SparseVectors",
+        "SparseOptions",
+        "SparseKeywords",
+        "SparseExplanation",
+        "WordMatch",
+    ),
     "Encoding to disk": (
         *("encode_to_folder", "FolderResult", "FolderProgress", "read_folder", "EncodedFolder"),
     ),

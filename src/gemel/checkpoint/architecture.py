@@ -69,6 +69,8 @@ class Architecture:
     """A vocab.txt without tokenizer.json is read as a WordPiece vocabulary."""
     packed_training: bool = False
     """Its class in transformers passes keywords on to the attention and takes positions: texts need no padding."""
+    masked: Callable[[Config], MaskedLayout] | None = None
+    """The head of its ...ForMaskedLM, with which sparse encoders weigh words; None: it is not read."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,25 @@ class HeadLayout:
     last_bias: bool = True
     norm_bias: bool = True
     epsilon: float = 1e-5
+
+
+@dataclass(frozen=True)
+class MaskedLayout:
+    """A head that gives one number per word of the vocabulary, and the names of its weights in a checkpoint.
+
+    All of them have one form: a layer, an activation, a norm, and the word table (or a table of its own) with a bias.
+    """
+
+    dense: str
+    norm: str
+    decoder: str
+    """The table where it is stored; otherwise it is that of the embeddings."""
+    bias: str | None
+    activation: str
+    """As config.json names it."""
+    epsilon: float
+    dense_bias: bool = True
+    norm_bias: bool = True
 
 
 ARCHITECTURES: Registry[Architecture] = Registry(

@@ -224,6 +224,12 @@ def is_cross_encoder(folder: Path) -> bool:
     return first_class(read_object_if_there(folder / "config.json")).endswith("ForSequenceClassification")
 
 
+def is_sparse_encoder(folder: Path) -> bool:
+    """True if the model in `folder` says that it is a sparse encoder, which gives weights of words."""
+    settings = read_object_if_there(folder / "config_sentence_transformers.json")
+    return settings.get("model_type") == "SparseEncoder"
+
+
 def is_language_model(folder: Path) -> bool:
     """True for a plain language model, a ...ForCausalLM without modules.json."""
     config = read_object_if_there(folder / "config.json")
@@ -316,25 +322,31 @@ def _with_query_side(
     return replace(both, **changes, notes=(*document.notes, note))
 
 
+def read_sparse_part(folder: Path, steps: Steps, *, name: str | None, offline: bool) -> Checkpoint:
+    """The network of a sparse encoder, with these steps; `checkpoint/sparse.py` reads what comes after them."""
+    return _read(folder, steps, name, _Request(False, None, offline, sparse=True))
+
+
 class _Request(NamedTuple):
     """What `read_checkpoint` was called with."""
 
     cross: bool
     task: str | None
     offline: bool
+    sparse: bool = False
 
 
 def _read(
     folder: Path, steps: Steps, name: str | None, request: _Request, notes: Sequence[str] = ()
 ) -> Checkpoint:
     """The checkpoint of these steps, which are in `folder`."""
-    cross, task, offline = request
+    cross, task, offline, sparse = request
     base = _base_of(steps.folder, offline) if is_adapter(steps.folder) else None
     own = _own_settings(steps, cross, base)
     if cross and own.truncation_side == "left":
         raise ModelError(f"{folder}: 'truncation_side' is left, which is not supported for pairs of texts")
     config = own.config if task is None else _with_task(own.config, task, folder)
-    settings = _read_settings(folder)
+    settings = read_settings(folder, sparse=sparse)
     weights = module_weights(folder, steps.folder) if base is None else base.weights
     adapter = None if base is None else base.adapter
     if has_task_folders(config):
@@ -346,16 +358,16 @@ def _read(
         _check_static(steps.folder, weights)
     elif not isinstance(config.get("model_type"), str):
         raise ModelError(f"no config.json with a 'model_type' in {steps.folder}: which architecture is it?")
-    if steps.kind == "transformer" and steps.pooling is None and not cross:
+    if steps.kind == "transformer" and steps.pooling is None and not cross and not steps.masked:
         notes = (*notes, "no pooling is configured: token vectors are averaged (mean)")
     model2vec = steps.kind == "static" and not (folder / "modules.json").is_file()
     checkpoint = Checkpoint(
         folder=folder,
-        name=name or _name_of(folder),
+        name=name or name_of(folder),
         kind=steps.kind,
         config=config,
         weights=weights,
-        tokenizer_file=_tokenizer_file(folder, steps.folder, base),
+        tokenizer_file=tokenizer_file(folder, steps.folder, base),
         lowercase=own.lowercase,
         max_length=_max_length(steps, own) if not model2vec else _MODEL2VEC_LENGTH,
         pooling=steps.pooling or PoolingConfig(),
@@ -418,7 +430,7 @@ def _base_of(folder: Path, offline: bool) -> Checkpoint:
 def _adapted(folder: Path, name: str | None, offline: bool) -> Checkpoint:
     """An adapter without modules.json: everything but the weights and perhaps the tokenizer is that of its base."""
     base = _base_of(folder, offline)
-    changes: dict[str, Any] = {"folder": folder, "name": name or _name_of(folder), "relation": None}
+    changes: dict[str, Any] = {"folder": folder, "name": name or name_of(folder), "relation": None}
     if (folder / "tokenizer.json").is_file():
         settings = read_object_if_there(folder / "tokenizer_config.json")
         changes |= {"tokenizer_file": folder / "tokenizer.json"}
@@ -436,10 +448,15 @@ def _with_relation(checkpoint: Checkpoint) -> Checkpoint:
 
 
 def _check_kind(folder: Path, cross: bool) -> None:
-    """Refuse a cross-encoder where a sentence encoder is expected, and the reverse.
+    """Refuse a cross-encoder where a sentence encoder is expected, and the reverse; and a sparse encoder.
 
     A plain language model may be either: `read_cross` decides whether it is known how it scores a pair.
     """
+    if is_sparse_encoder(folder):
+        raise ModelError(
+            f"{folder} is a sparse encoder: it gives weights of words instead of dense vectors. Load it with "
+            "gemel.load_sparse(...)"
+        )
     if is_cross_encoder(folder) == cross or (cross and is_language_model(folder)):
         return
     if cross:
@@ -453,22 +470,26 @@ def _check_kind(folder: Path, cross: bool) -> None:
     )
 
 
-def _read_settings(folder: Path) -> Mapping[str, Any]:
-    """config_sentence_transformers.json, checked; sparse encoders and other kinds are refused here."""
+def read_settings(folder: Path, *, sparse: bool = False) -> Mapping[str, Any]:
+    """config_sentence_transformers.json, checked; other kinds than sentence and cross-encoders are refused here.
+
+    `sparse`: that of a sparse encoder, which has one setting more.
+    """
     path = folder / "config_sentence_transformers.json"
     settings = read_object_if_there(path)
     kind = settings.get("model_type", "SentenceTransformer")
-    if kind not in ("SentenceTransformer", "CrossEncoder"):
+    if kind not in ("SentenceTransformer", "CrossEncoder") and not (sparse and kind == "SparseEncoder"):
         raise ModelError(f"{folder} is a {kind}, not a sentence encoder. Give a SentenceTransformer model")
     prompts, default = settings.get("prompts") or {}, settings.get("default_prompt_name")
     if not isinstance(prompts, dict) or not all(isinstance(text, str) for text in prompts.values()):
         raise ModelError(f"{path}: 'prompts' must be an object of names to texts")
     if default is not None and default not in list(prompts):
         raise ModelError(f"{path}: default prompt {default!r} is not among the prompts {sorted(prompts)}")
-    refuse_unknown(path, settings, _SETTINGS_KEYS, _SETTINGS_HARMLESS)
-    dim = settings.get("truncate_dim")
-    if dim is not None and positive_or_none(dim) is None:
-        raise ModelError(f"{path}: 'truncate_dim' must be a whole number of at least 1, got {dim!r}")
+    dims = ("truncate_dim", *["max_active_dims"] * sparse)
+    refuse_unknown(path, settings, _SETTINGS_KEYS, _SETTINGS_HARMLESS, dims)
+    for key in dims:
+        if (dim := settings.get(key)) is not None and positive_or_none(dim) is None:
+            raise ModelError(f"{path}: {key!r} must be a whole number of at least 1, got {dim!r}")
     return settings
 
 
@@ -476,7 +497,7 @@ def _own_settings(steps: Steps, cross: bool, base: Checkpoint | None) -> Transfo
     """The settings of the first module; a table of token vectors has none but its tokenizer."""
     if steps.kind == "transformer":
         config = None if base is None else base.config
-        return read_transformer_settings(steps.folder, cross=cross, config=config)
+        return read_transformer_settings(steps.folder, cross=cross, masked=steps.masked, config=config)
     return TransformerSettings(read_object_if_there(steps.folder / "config.json"), {}, False, None, None)
 
 
@@ -487,7 +508,8 @@ def _max_length(steps: Steps, own: TransformerSettings) -> int | None:
     return least(own.max_length, max_positions(own.config))
 
 
-def _tokenizer_file(model: Path, folder: Path, base: Checkpoint | None) -> Path:
+def tokenizer_file(model: Path, folder: Path, base: Checkpoint | None = None) -> Path:
+    """The tokenizer of the module in `folder`, or else that of the model or of its base."""
     for path in (folder / "tokenizer.json", folder / "vocab.txt", model / "tokenizer.json"):
         if path.is_file():
             return path
@@ -512,7 +534,7 @@ def _similarity(name: object) -> str | None:
     )
 
 
-def _name_of(folder: Path) -> str:
+def name_of(folder: Path) -> str:
     """The folder's name; for a snapshot in the Hub's cache, the name of its repository."""
     folder = folder.resolve()
     if folder.parent.name == "snapshots":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from gemel.checkpoint.architecture import first_class, has_task_folders
 from gemel.checkpoint.files import inside, read_json, read_object, read_object_if_there
@@ -42,6 +42,9 @@ _UNSUPPORTED = {
 }
 """Modules of sentence-transformers that are not read, and why."""
 
+_SPARSE = ("MLMTransformer", "SpladePooling", "SparseStaticEmbedding", "SparseAutoEncoder")
+"""Modules of sparse encoders, which `checkpoint/sparse.py` reads."""
+
 _ROUTERS = {"Router", "Asym"}
 
 _ROUTER_KEYS = frozenset({"default_route", "allow_empty_key"})
@@ -66,6 +69,8 @@ class Steps:
     normalize: bool
     logit_score: Path | None = None
     """The folder of the module that scores the answers of a language model (cross-encoders only)."""
+    masked: bool = False
+    """The head of a masked language model comes after the network (sparse encoders only)."""
 
 
 @dataclass(frozen=True)
@@ -78,13 +83,29 @@ class SideSteps:
     """That of a text without a side in sentence-transformers."""
 
 
+class SideModules(NamedTuple):
+    """(kind, folder) of the modules of each side, in their order."""
+
+    document: list[tuple[str, Path]]
+    query: list[tuple[str, Path]] | None = None
+    default: Literal["query", "document"] | None = None
+
+
 def read_side_steps(folder: Path) -> SideSteps:
     """The steps that modules.json lists, and those of queries where a Router is among them."""
-    modules = _modules(folder)
+    sides = read_side_modules(folder)
+    document = steps_of(folder, sides.document)
+    if sides.query is None:
+        return SideSteps(task_steps(document.folder) if _pools_itself(document) else document)
+    return SideSteps(document, steps_of(folder, sides.query), sides.default)
+
+
+def read_side_modules(folder: Path, *, sparse: bool = False) -> SideModules:
+    """The modules that modules.json lists, with those of a Router in its place; `sparse`: of a sparse encoder."""
+    modules = _modules(folder, sparse)
     at = next((number for number, (kind, _) in enumerate(modules) if kind in _ROUTERS), None)
     if at is None:
-        only = _steps(folder, modules)
-        return SideSteps(task_steps(only.folder) if _pools_itself(only) else only)
+        return SideModules(modules)
     router = modules[at][1]
     paths = [router / name for name in ("router_config.json", "config.json")]
     path = next((path for path in paths if path.is_file()), paths[0])
@@ -94,12 +115,12 @@ def read_side_steps(folder: Path) -> SideSteps:
         raise ModelError(f"{path}: 'types', 'structure' and 'parameters' must be objects")
     refuse_unknown(path, settings, _ROUTER_KEYS, where="parameters")
 
-    def steps(side: str) -> Steps:
-        names = _route(path, structure, _ROUTES[side])
-        route = [(_kind(folder, types.get(name)), inside(router, name)) for name in names]
-        return _steps(folder, [*modules[:at], *route, *modules[at + 1 :]])
+    def side(name: str) -> list[tuple[str, Path]]:
+        names = _route(path, structure, _ROUTES[name])
+        route = [(_kind(folder, types.get(name), sparse), inside(router, name)) for name in names]
+        return [*modules[:at], *route, *modules[at + 1 :]]
 
-    return SideSteps(steps("document"), steps("query"), _default_side(structure, settings))
+    return SideModules(side("document"), side("query"), _default_side(structure, settings))
 
 
 def _default_side(
@@ -140,7 +161,7 @@ def _route(path: Path, structure: Mapping[str, Any], names: Sequence[str]) -> li
     return modules
 
 
-def _steps(folder: Path, modules: Sequence[tuple[str, Path]]) -> Steps:
+def steps_of(folder: Path, modules: Sequence[tuple[str, Path]]) -> Steps:
     """The modules in their order: Transformer, Pooling, then any Dense, LayerNorm or Flow, then Normalize."""
     first: tuple[Literal["transformer", "static"], Path] | None = None
     pooling: PoolingConfig | None = None
@@ -176,7 +197,7 @@ def _steps(folder: Path, modules: Sequence[tuple[str, Path]]) -> Steps:
     return Steps(first[0], first[1], pooling, layers, folders, normalize, logit_score)
 
 
-def _modules(folder: Path) -> list[tuple[str, Path]]:
+def _modules(folder: Path, sparse: bool) -> list[tuple[str, Path]]:
     """(last word of the type, folder) of each module; old and new class paths end in the same word."""
     listed = read_json(folder / "modules.json")
     modules: list[tuple[str, Path]] = []
@@ -187,7 +208,7 @@ def _modules(folder: Path) -> list[tuple[str, Path]]:
                 f"{folder / 'modules.json'} must be a list of modules, each with a type and a path"
             )
         own = inside(folder, path)
-        word = "Transformer" if _is_task_transformer(kind, own) else _kind(folder, kind)
+        word = "Transformer" if _is_task_transformer(kind, own) else _kind(folder, kind, sparse)
         modules.append((word, own))
     return modules
 
@@ -202,12 +223,17 @@ def _is_task_transformer(kind: str, folder: Path) -> bool:
 _TASK_MODELS = ("modeling_lora.XLMRobertaLoRA", "modeling_jina_embeddings_v5.JinaEmbeddingsV5Model")
 
 
-def _kind(folder: Path, kind: object) -> str:
+def _kind(folder: Path, kind: object, sparse: bool) -> str:
     """The last word of the type of a module; a type that is not supported is refused."""
     package, _, rest = str(kind).partition(".")
     word = rest.rpartition(".")[2]
     # A class of another package may have a known name and run any code.
-    theirs = package == "sentence_transformers" and word in _TRANSFORMERS | _ROUTERS | set(_KNOWN)
+    theirs = package == "sentence_transformers" and word in _TRANSFORMERS | _ROUTERS | set(_KNOWN + _SPARSE)
+    if theirs and word in _SPARSE and not sparse:
+        raise ModelError(
+            f"{folder}: the module {word!r} is part of a sparse encoder, which gives weights of words instead of dense "
+            "vectors. Load it with gemel.load_sparse(...)"
+        )
     if not theirs and package == "sentence_transformers" and word in _UNSUPPORTED:
         raise ModelError(
             f"{folder}: the module {word!r} is not supported: {_UNSUPPORTED[word]}. "

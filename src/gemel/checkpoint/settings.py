@@ -56,15 +56,15 @@ class TransformerSettings:
 
 
 def read_transformer_settings(
-    folder: Path, *, cross: bool, config: Mapping[str, Any] | None = None
+    folder: Path, *, cross: bool, masked: bool = False, config: Mapping[str, Any] | None = None
 ) -> TransformerSettings:
-    """The settings of the transformer in `folder`; `cross`: of a cross-encoder's.
+    """The settings of the transformer in `folder`; `cross`: of a cross-encoder's; `masked`: with a head over words.
 
     `config`: the config.json of the base model, where the folder has an adapter and none of its own.
     """
     path, content = _own_settings(folder)
     refuse_unknown(path, content, _TRANSFORMER, _TRANSFORMER_HARMLESS)
-    _check_task(folder, content, cross)
+    _check_task(folder, content, cross, masked)
     _check_modality(path, content)
     _refuse_adapter(folder)
     arguments = _arguments(path, content, "model_args", "model_kwargs")
@@ -107,8 +107,9 @@ def _own_settings(folder: Path) -> tuple[Path, Mapping[str, Any]]:
     return path, read_object(path) if path.is_file() else {}
 
 
-def _check_task(folder: Path, content: Mapping[str, Any], cross: bool) -> None:
+def _check_task(folder: Path, content: Mapping[str, Any], cross: bool, masked: bool) -> None:
     known = ("sequence-classification", "text-generation") if cross else ("feature-extraction",)
+    known = ("fill-mask",) if masked else known
     task = content.get("transformer_task", known[0])
     if task not in known:
         raise ModelError(f"{folder}: a transformer for {task!r} is not supported here")
@@ -116,7 +117,7 @@ def _check_task(folder: Path, content: Mapping[str, Any], cross: bool) -> None:
 
 def _check_modality(path: Path, content: Mapping[str, Any]) -> None:
     """Refuse anything but texts as input and the last hidden states as output."""
-    if content.get("transformer_task") in ("sequence-classification", "text-generation"):
+    if content.get("transformer_task") in ("sequence-classification", "text-generation", "fill-mask"):
         return
     output = content.get("module_output_name")
     if output not in (None, "token_embeddings"):

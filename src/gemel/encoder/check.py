@@ -12,10 +12,20 @@ from typing import Any, Literal
 
 from gemel.checkpoint.architecture import architecture_of, model_types
 from gemel.checkpoint.cross import read_cross
-from gemel.checkpoint.folder import Checkpoint, is_cross_encoder, read_checkpoint, static_table
+from gemel.checkpoint.folder import (
+    Checkpoint,
+    is_cross_encoder,
+    is_sparse_encoder,
+    read_checkpoint,
+    static_table,
+)
+from gemel.checkpoint.sparse import SparsePart, Splade, TokenWeights, read_sparse
 from gemel.encoder.cross import read_head
+from gemel.encoder.sparse import read_masked_head
 from gemel.encoder.tokenizer import TextPreparer
 from gemel.errors import GemelError, ModelError
+
+Kind = Literal["sentence encoder", "cross-encoder", "sparse encoder"]
 
 
 @dataclass(frozen=True)
@@ -23,7 +33,7 @@ class ModelCheck:
     """The answer of `check_model`."""
 
     readable: bool
-    kind: Literal["sentence encoder", "cross-encoder"] | None
+    kind: Kind | None
     """None: not known."""
     architecture: str | None
     """`model_type` of config.json; None: a table of token vectors, or not known."""
@@ -43,7 +53,9 @@ class ModelCheck:
 
 def check_model(folder: Path) -> ModelCheck:
     """What gemel will do with the model in `folder`."""
-    kind: Literal["sentence encoder", "cross-encoder"] | None = None
+    if is_sparse_encoder(folder):
+        return _check_sparse(folder)
+    kind: Kind | None = None
     architecture = None
     try:
         cross = is_cross_encoder(folder)
@@ -63,6 +75,30 @@ def check_model(folder: Path) -> ModelCheck:
     except GemelError as error:
         return ModelCheck(False, kind, architecture, None, False, str(error))
     return ModelCheck(True, kind, architecture, engine, int8, None, (*checkpoint.notes, *notes))
+
+
+def _check_sparse(folder: Path) -> ModelCheck:
+    try:
+        model = read_sparse(folder, offline=True)
+        checkpoint, notes = model.document.checkpoint, model.document.checkpoint.notes
+        engine, int8, more = _sparse_engine(model.document)
+        if model.query is not None:
+            notes = (*notes, f"queries are encoded by the engine {_sparse_engine(model.query)[0]}")
+    except GemelError as error:
+        return ModelCheck(False, "sparse encoder", None, None, False, str(error))
+    named = checkpoint.config.get("model_type")
+    architecture = None if named is None else str(named)
+    load = "load it with gemel.load_sparse(...)"
+    return ModelCheck(True, "sparse encoder", architecture, engine, int8, None, (*notes, *more, load))
+
+
+def _sparse_engine(part: SparsePart) -> tuple[str, bool, tuple[str, ...]]:
+    TextPreparer(part.checkpoint)
+    if isinstance(part.step, TokenWeights):
+        return "static", False, ()
+    if isinstance(part.step, Splade):
+        read_masked_head(part.checkpoint.config, part.checkpoint.weights)
+    return _engine(part.checkpoint)
 
 
 def _engine(checkpoint: Checkpoint) -> tuple[str, bool, tuple[str, ...]]:

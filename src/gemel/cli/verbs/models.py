@@ -172,11 +172,12 @@ def show(model: str, as_json: bool) -> None:
 
     Where the model was used before, it says when its canaries were recorded and whether they hold.
     """
-    from gemel.checkpoint.folder import read_checkpoint
+    from gemel.checkpoint.folder import is_sparse_encoder, read_checkpoint
     from gemel.checkpoint.sources import find_model
 
     folder = find_model(model, offline=True)
-    facts = _facts(read_checkpoint(folder, offline=True))
+    sparse = is_sparse_encoder(folder)
+    facts = _sparse_facts(folder) if sparse else _facts(read_checkpoint(folder, offline=True))
     if _wants_json(as_json):
         echo_json(facts)
     else:
@@ -255,6 +256,25 @@ def _facts(checkpoint: Checkpoint) -> dict[str, Any]:
         "canaries": list(recorded_canaries(checkpoint)),
         "notes": list(checkpoint.notes),
     }
+
+
+def _sparse_facts(folder: Path) -> dict[str, Any]:
+    """Those of the part that encodes documents, and what makes it a sparse encoder."""
+    from gemel.texts.sparse_model import load_sparse
+
+    model = load_sparse(folder, offline=True)
+    document, query = model.checkpoint.document, model.checkpoint.query
+    steps = [type(part.step).__name__ for part in (document, query) if part is not None]
+    facts = _facts(document.checkpoint)
+    changed = {
+        "kind": "sparse encoder",
+        "dim": model.dim,
+        "pooling": [" / ".join(steps)],
+        "similarity": "dot",
+        "weights_hash": model.weights_hash,
+        "notes": [*document.checkpoint.notes, "a sparse encoder: load it with gemel.load_sparse(...)"],
+    }
+    return {**facts, **changed}
 
 
 def _wants_json(as_json: bool) -> bool:

@@ -11,7 +11,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from gemel.checkpoint.architecture import ARCHITECTURES, Architecture, Config, HeadLayout, key_set
+from gemel.checkpoint.architecture import (
+    ARCHITECTURES,
+    Architecture,
+    Config,
+    HeadLayout,
+    MaskedLayout,
+    key_set,
+)
 from gemel.encoder.network import Array, Block, Linear, Network, Padding
 from gemel.encoder.weights import (
     BlockNames,
@@ -181,6 +188,12 @@ def alibi_slopes(heads: int) -> list[float]:
     return slopes + between[: heads - power]
 
 
+def _masked(config: Config) -> MaskedLayout:
+    at = "cls.predictions"
+    names = f"{at}.transform.dense", f"{at}.transform.LayerNorm", f"{at}.decoder.weight", f"{at}.bias"
+    return MaskedLayout(*names, config.get("hidden_act", "gelu"), epsilon_of(config))
+
+
 _BERT = Architecture(
     read,
     HeadLayout("bert.", "bert.pooler.dense", "classifier", "tanh"),
@@ -189,8 +202,11 @@ _BERT = Architecture(
     tokenizer_types=True,
     wordpiece_vocabulary=True,
     packed_training=True,
+    masked=_masked,
 )
-_JINA = replace(_BERT, read=read_jina, config_keys=CONFIG_KEYS | {"feed_forward_type"}, packed_training=False)
+_JINA = replace(
+    _BERT, read=read_jina, config_keys=CONFIG_KEYS | {"feed_forward_type"}, packed_training=False, masked=None
+)
 
 
 def _variant(config: Config) -> Architecture | None:

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from gemel.checkpoint.architecture import ARCHITECTURES, Architecture, Config, HeadLayout, key_set
+from gemel.checkpoint.architecture import (
+    ARCHITECTURES,
+    Architecture,
+    Config,
+    HeadLayout,
+    MaskedLayout,
+    key_set,
+)
 from gemel.encoder.network import Network
 from gemel.encoder.weights import (
     BlockNames,
@@ -42,6 +49,11 @@ def read(config: Config, weights: CheckpointWeights) -> Network:
     )
 
 
+def _masked(config: Config) -> MaskedLayout:
+    names = "vocab_transform", "vocab_layer_norm", "vocab_projector.weight", "vocab_projector.bias"
+    return MaskedLayout(*names, config.get("activation", "gelu"), _EPSILON)
+
+
 ARCHITECTURES.add("distilbert")(
     Architecture(
         read,
@@ -59,5 +71,6 @@ ARCHITECTURES.add("distilbert")(
         token_types=False,
         wordpiece_vocabulary=True,
         packed_training=True,
+        masked=_masked,
     )
 )

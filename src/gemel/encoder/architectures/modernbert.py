@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from gemel.checkpoint.architecture import ARCHITECTURES, Architecture, Config, HeadLayout, key_set
+from gemel.checkpoint.architecture import (
+    ARCHITECTURES,
+    Architecture,
+    Config,
+    HeadLayout,
+    MaskedLayout,
+    key_set,
+)
 from gemel.encoder.architectures.rotary import rope_parameters, rotary_of
 from gemel.encoder.network import Block, Network, Rotary
 from gemel.encoder.weights import (
@@ -102,6 +109,19 @@ def _head(config: Config) -> HeadLayout:
     )
 
 
+def _masked(config: Config) -> MaskedLayout:
+    return MaskedLayout(
+        "head.dense",
+        "head.norm",
+        "decoder.weight",
+        "decoder.bias" if config.get("decoder_bias", True) else None,
+        config.get("classifier_activation", "gelu"),
+        epsilon_of(config, "norm_eps", 1e-5),
+        dense_bias=bool(config.get("classifier_bias", False)),
+        norm_bias=bool(config.get("norm_bias", False)),
+    )
+
+
 ARCHITECTURES.add("modernbert")(
     Architecture(
         read,
@@ -117,5 +137,6 @@ ARCHITECTURES.add("modernbert")(
         ),
         word_table="embeddings.tok_embeddings.weight",
         token_types=False,
+        masked=_masked,
     )
 )

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from gemel.checkpoint.architecture import ARCHITECTURES, Architecture, Config, HeadLayout
 from gemel.encoder.architectures.bert import CONFIG_KEYS, read_bert_like
+from gemel.encoder.architectures.roberta import masked
 from gemel.encoder.network import Network
 from gemel.encoder.weights import BlockNames, CheckpointWeights, positive
 from gemel.errors import ModelError
@@ -64,5 +65,6 @@ ARCHITECTURES.add("mpnet")(
         config_keys=CONFIG_KEYS | {"relative_attention_num_buckets"},
         positions_after_padding=True,
         token_types=False,
+        masked=masked,
     )
 )

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from gemel.checkpoint.architecture import ARCHITECTURES, Architecture, Config, HeadLayout
+from gemel.checkpoint.architecture import (
+    ARCHITECTURES,
+    Architecture,
+    Config,
+    HeadLayout,
+    MaskedLayout,
+)
 from gemel.encoder.architectures.bert import CONFIG_KEYS, read_bert_like
 from gemel.encoder.network import Network
-from gemel.encoder.weights import CheckpointWeights, token_id
+from gemel.encoder.weights import CheckpointWeights, epsilon_of, token_id
 
 
 def read(config: Config, weights: CheckpointWeights) -> Network:
@@ -22,6 +28,12 @@ def _native(config: Config) -> Config:
     return {**kept, "model_type": "jina_embeddings_v3", "rope_theta": config.get("rotary_emb_base", 10_000.0)}
 
 
+def masked(config: Config) -> MaskedLayout:
+    """The head of RoBERTa and of MPNet; its activation does not depend on config.json."""
+    names = "lm_head.dense", "lm_head.layer_norm", "lm_head.decoder.weight", "lm_head.bias"
+    return MaskedLayout(*names, "gelu", epsilon_of(config))
+
+
 for _name, _prefix in {"roberta": "Roberta", "xlm-roberta": "XLMRoberta", "camembert": "Camembert"}.items():
     ARCHITECTURES.add(_name)(
         Architecture(
@@ -32,5 +44,6 @@ for _name, _prefix in {"roberta": "Roberta", "xlm-roberta": "XLMRoberta", "camem
             native=_native,
             positions_after_padding=True,
             packed_training=True,
+            masked=masked,
         )
     )
