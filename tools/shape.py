@@ -246,7 +246,7 @@ LIMITS = {
     "modules": 300,
     "entries directly under the package": 22,
     "modules in the largest folder": 22,
-    "lines": 68_000,
+    "lines": 71_000,
     "share of lines that are imports": 7.2,
     "modules with one importer and at most 60 lines": 0,
     "class names defined twice or more": 2,
