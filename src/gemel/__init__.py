@@ -29,6 +29,7 @@ _NAMES = {  # module: its public names
     "options": "CrossKeywords CrossOptions EncodeKeywords EncodeOptions",
     "texts.encode_folder": "EncodedFolder FolderProgress FolderResult encode_to_folder read_folder",
     "texts.explanation": "Explanation explain",
+    "texts.late_model": "LateModel load_late",
     "texts.search": "Relations TextHits TextPairs find_pairs search_texts",
     "training.distill.distill": "distill",
     "training.distill.job": "DistillResult",
@@ -38,6 +39,7 @@ _NAMES = {  # module: its public names
     "training.train": "train",
     "types": "EncodeReport Encoder TokenEmbeddings",
     "vectors.calibration": "Calibration PrecisionThreshold calibrate precision_threshold",
+    "vectors.maxsim": "TokenVectors maxsim",
     "vectors.pair_scan": "Pairs",
     "vectors.pairs": "similar_pairs",
     "vectors.search": "Hits quantize rescore search",
@@ -100,6 +102,8 @@ if TYPE_CHECKING:
     from gemel.texts.encode_folder import read_folder as read_folder
     from gemel.texts.explanation import Explanation as Explanation
     from gemel.texts.explanation import explain as explain
+    from gemel.texts.late_model import LateModel as LateModel
+    from gemel.texts.late_model import load_late as load_late
     from gemel.texts.search import Relations as Relations
     from gemel.texts.search import TextHits as TextHits
     from gemel.texts.search import TextPairs as TextPairs
@@ -118,6 +122,8 @@ if TYPE_CHECKING:
     from gemel.vectors.calibration import PrecisionThreshold as PrecisionThreshold
     from gemel.vectors.calibration import calibrate as calibrate
     from gemel.vectors.calibration import precision_threshold as precision_threshold
+    from gemel.vectors.maxsim import TokenVectors as TokenVectors
+    from gemel.vectors.maxsim import maxsim as maxsim
     from gemel.vectors.pair_scan import Pairs as Pairs
     from gemel.vectors.pairs import similar_pairs as similar_pairs
     from gemel.vectors.search import Hits as Hits

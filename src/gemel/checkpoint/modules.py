@@ -18,7 +18,7 @@ from gemel.checkpoint.head import (
     read_layer_norm,
     read_pooling,
 )
-from gemel.checkpoint.settings import refuse_unknown
+from gemel.checkpoint.settings import LATE_TYPES, refuse_unknown
 from gemel.errors import ModelError
 
 _NORMALIZE_KEYS = frozenset({"module_input_name", "module_output_name"})
@@ -76,6 +76,15 @@ class SideSteps:
     query: Steps | None = None
     default: Literal["query", "document"] | None = None
     """That of a text without a side in sentence-transformers."""
+
+
+def is_late_model(folder: Path) -> bool:
+    """True for late interaction (ColBERT): the model in `folder` makes a vector of each token of a text."""
+    settings = read_object_if_there(folder / "config_sentence_transformers.json")
+    if settings.get("model_type") in LATE_TYPES or "query_prefix" in settings:
+        return True
+    config = read_object_if_there(folder / "config.json")
+    return not (folder / "modules.json").is_file() and first_class(config) == "HF_ColBERT"
 
 
 def read_side_steps(folder: Path) -> SideSteps:

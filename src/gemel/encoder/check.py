@@ -13,9 +13,13 @@ from typing import Any, Literal
 from gemel.checkpoint.architecture import architecture_of, model_types
 from gemel.checkpoint.cross import read_cross
 from gemel.checkpoint.folder import Checkpoint, is_cross_encoder, read_checkpoint, static_table
+from gemel.checkpoint.modules import is_late_model
 from gemel.encoder.cross import read_head
+from gemel.encoder.late import LateTokenizer, late_network, read_late
 from gemel.encoder.tokenizer import TextPreparer
 from gemel.errors import GemelError, ModelError
+
+ModelKind = Literal["sentence encoder", "cross-encoder", "late interaction"]
 
 
 @dataclass(frozen=True)
@@ -23,7 +27,7 @@ class ModelCheck:
     """The answer of `check_model`."""
 
     readable: bool
-    kind: Literal["sentence encoder", "cross-encoder"] | None
+    kind: ModelKind | None
     """None: not known."""
     architecture: str | None
     """`model_type` of config.json; None: a table of token vectors, or not known."""
@@ -43,9 +47,12 @@ class ModelCheck:
 
 def check_model(folder: Path) -> ModelCheck:
     """What gemel will do with the model in `folder`."""
-    kind: Literal["sentence encoder", "cross-encoder"] | None = None
+    kind: ModelKind | None = None
     architecture = None
     try:
+        if is_late_model(folder):
+            kind = "late interaction"
+            return _check_late(folder)
         cross = is_cross_encoder(folder)
         kind = "cross-encoder" if cross else "sentence encoder"
         pair = read_cross(folder) if cross else None
@@ -63,6 +70,18 @@ def check_model(folder: Path) -> ModelCheck:
     except GemelError as error:
         return ModelCheck(False, kind, architecture, None, False, str(error))
     return ModelCheck(True, kind, architecture, engine, int8, None, (*checkpoint.notes, *notes))
+
+
+def _check_late(folder: Path) -> ModelCheck:
+    late = read_late(folder)
+    LateTokenizer(late)
+    late_network(late)
+    engine, int8, notes = _engine(late.encoder)
+    own = ["load it with gemel.load_late"]
+    if late.expansion is not None and not late.expansion.attend:
+        own.append("queries run in NumPy, in float32: no token sees the mask tokens that fill them up")
+    architecture = str(late.encoder.config.get("model_type"))
+    return ModelCheck(True, "late interaction", architecture, engine, int8, None, (*own, *notes))
 
 
 def _engine(checkpoint: Checkpoint) -> tuple[str, bool, tuple[str, ...]]:
