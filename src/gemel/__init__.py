@@ -39,7 +39,7 @@ _NAMES = {  # module: its public names
     "training.train": "train",
     "types": "EncodeReport Encoder TokenEmbeddings",
     "vectors.calibration": "Calibration PrecisionThreshold calibrate precision_threshold",
-    "vectors.maxsim": "TokenVectors maxsim",
+    "vectors.maxsim": "MultiVectors maxsim",
     "vectors.pair_scan": "Pairs",
     "vectors.pairs": "similar_pairs",
     "vectors.search": "Hits quantize rescore search",
@@ -122,7 +122,7 @@ if TYPE_CHECKING:
     from gemel.vectors.calibration import PrecisionThreshold as PrecisionThreshold
     from gemel.vectors.calibration import calibrate as calibrate
     from gemel.vectors.calibration import precision_threshold as precision_threshold
-    from gemel.vectors.maxsim import TokenVectors as TokenVectors
+    from gemel.vectors.maxsim import MultiVectors as MultiVectors
     from gemel.vectors.maxsim import maxsim as maxsim
     from gemel.vectors.pair_scan import Pairs as Pairs
     from gemel.vectors.pairs import similar_pairs as similar_pairs

@@ -17,6 +17,7 @@ import numpy as np
 from safetensors.numpy import load_file, save_file
 
 from tiny import tiny_bert, tiny_tokenizer
+from tiny_late import tiny_late
 
 MODEL = "all-MiniLM-L6-v2"
 SENTENCES = files("gemel.texts").joinpath("sentences.txt").read_text(encoding="utf-8").splitlines()[:120]
@@ -229,6 +230,7 @@ FILES: dict[str, Callable[[Path], Any]] = {
     "old-model": _pickled,
     "multilingual": _small,
     "FacebookAI/xlm-roberta-base": _small,
+    "my-colbert": tiny_late,
     "my-reranker": _cross(1),
     "my-nli-model": _cross(3),
     "cross-encoder/ms-marco-MiniLM-L6-v2": _cross(1),

@@ -36,7 +36,10 @@ def write(path: Path, content: object) -> None:
 def tiny_late(folder: Path, *, dim: int = 16, seed: int = 0, **settings: Any) -> Path:
     """As PyLate saves a model; `settings` go into config_sentence_transformers.json."""
     _network(folder, seed)
-    write(folder / "config_sentence_transformers.json", {**PYLATE, **settings})
+    write(
+        folder / "config_sentence_transformers.json",
+        {key: value for key, value in {**PYLATE, **settings}.items() if key != "model_type" or value},
+    )
     write_modules(
         folder, [("sentence_transformers.models.Transformer", ""), ("pylate.models.Dense.Dense", "1_Dense")]
     )
@@ -56,7 +59,7 @@ def stanford_of(pylate: Path, folder: Path, **metadata: Any) -> Path:
     save_file({**network, **projection}, folder / "model.safetensors")
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     write(folder / "config.json", {**config, "architectures": ["HF_ColBERT"]})
-    own = {"query_token_id": "[Q] ", "doc_token_id": "[D] ", "query_maxlen": 12, "doc_maxlen": 20}
+    own = {"query_token_id": "[unused0]", "doc_token_id": "[unused1]", "query_maxlen": 12, "doc_maxlen": 20}
     write(folder / "artifact.metadata", {**own, "attend_to_mask_tokens": False, **metadata})
     return folder
 
@@ -78,7 +81,7 @@ def write_dense(folder: Path, tensors: Mapping[str, Any], **config: Any) -> None
 
 
 def _network(folder: Path, seed: int) -> None:
-    vocabulary = [*tiny_vocabulary(), "[MASK]", "[Q] ", "[D] "]
+    vocabulary = [*tiny_vocabulary(), "[MASK]", "[Q] ", "[D] ", "[unused0]", "[unused1]"]
     tiny_bert(folder, seed=seed, vocabulary=vocabulary)
     shutil.rmtree(folder / "1_Pooling")
     shutil.rmtree(folder / "2_Normalize")

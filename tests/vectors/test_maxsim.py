@@ -9,12 +9,12 @@ import pytest
 from numpy.typing import NDArray
 
 import gemel
-from gemel.vectors.maxsim import TokenVectors, join_texts
+from gemel.vectors.maxsim import MultiVectors, join_texts
 
 Vectors = NDArray[np.float32]
 
 
-def texts(counts: Sequence[int], seed: int = 0, dim: int = 24) -> TokenVectors:
+def texts(counts: Sequence[int], seed: int = 0, dim: int = 24) -> MultiVectors:
     random = np.random.default_rng(seed)
     parts = [gemel.normalize(random.normal(size=(count, dim)).astype(np.float32)) for count in counts]
     return join_texts(parts, (f"t{number}" for number in range(sum(counts))), dim)

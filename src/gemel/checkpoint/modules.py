@@ -81,10 +81,15 @@ class SideSteps:
 def is_late_model(folder: Path) -> bool:
     """True for late interaction (ColBERT): the model in `folder` makes a vector of each token of a text."""
     settings = read_object_if_there(folder / "config_sentence_transformers.json")
-    if settings.get("model_type") in LATE_TYPES or "query_prefix" in settings:
+    if settings.get("model_type") in LATE_TYPES:
         return True
-    config = read_object_if_there(folder / "config.json")
-    return not (folder / "modules.json").is_file() and first_class(config) == "HF_ColBERT"
+    if not (folder / "modules.json").is_file():
+        return first_class(read_object_if_there(folder / "config.json")) == "HF_ColBERT"
+    listed = read_json(folder / "modules.json")
+    types = (
+        [each.get("type") for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
+    )
+    return any(str(kind).startswith("pylate.") for kind in types)  # early releases wrote no model_type
 
 
 def read_side_steps(folder: Path) -> SideSteps:

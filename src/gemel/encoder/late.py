@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import tokenizers
 from numpy.typing import NDArray
 
 from gemel.checkpoint.architecture import architecture_of, key_set, least, max_positions, model_types
@@ -22,7 +21,7 @@ from gemel.checkpoint.files import inside, module_weights, read_json, read_objec
 from gemel.checkpoint.folder import Checkpoint, SearchSide, read_checkpoint
 from gemel.checkpoint.modules import Steps, is_late_model
 from gemel.checkpoint.settings import refuse_unknown
-from gemel.checkpoint.tokenizer import open_tokenizer
+from gemel.checkpoint.tokenizer import OpenedTokenizer, open_tokenizer
 from gemel.encoder.engines.reference import PlainNetwork
 from gemel.encoder.network import Array, Linear, Network
 from gemel.encoder.tokenizer import TextTokenizer, TokenIds, Windows, cut
@@ -327,10 +326,10 @@ class LateTokenizer:
         self._checkpoint = checkpoint
         self.texts = TextTokenizer(opened.tokenizer)
         self._prefixes = {
-            name: None if side.prefix is None else _token_id(checkpoint, opened.tokenizer, side.prefix)
+            name: None if side.prefix is None else _token_id(checkpoint, opened, side.prefix)
             for name, side in (("query", checkpoint.query), ("document", checkpoint.document))
         }
-        self._filler = None if checkpoint.expansion is None else _filler(checkpoint, opened.tokenizer)
+        self._filler = None if checkpoint.expansion is None else _filler(checkpoint, opened)
         # A word that is no token would stand for the unknown token, and remove every unknown word.
         ids = (opened.tokenizer.token_to_id(word) for word in checkpoint.skipped)
         self._skipped = np.array(sorted({number for number in ids if number is not None}), dtype=np.int32)
@@ -380,8 +379,8 @@ def as_windows(texts: Sequence[LateTokens]) -> list[Windows]:
     return [Windows((text.ids,), (1,), text.tokens, text.kept) for text in texts]
 
 
-def _token_id(checkpoint: LateCheckpoint, tokenizer: tokenizers.Tokenizer, token: str) -> int:
-    number = tokenizer.token_to_id(token)
+def _token_id(checkpoint: LateCheckpoint, opened: OpenedTokenizer, token: str) -> int:
+    number = opened.tokenizer.token_to_id(token)
     if number is None:
         raise ModelError(
             f"{checkpoint.name} puts the token {token!r} into its texts, which its tokenizer does not have. PyLate "
@@ -390,13 +389,13 @@ def _token_id(checkpoint: LateCheckpoint, tokenizer: tokenizers.Tokenizer, token
     return int(number)
 
 
-def _filler(checkpoint: LateCheckpoint, tokenizer: tokenizers.Tokenizer) -> int:
+def _filler(checkpoint: LateCheckpoint, opened: OpenedTokenizer) -> int:
     """The token that fills up queries."""
     assert checkpoint.expansion is not None
     if checkpoint.encoder.tokenizer_settings.get("padding_side") == "left":
         raise ModelError(f"{checkpoint.name} fills up queries on the left ('padding_side'): not supported")
     if checkpoint.expansion.token is not None:
-        return _token_id(checkpoint, tokenizer, checkpoint.expansion.token)
+        return _token_id(checkpoint, opened, checkpoint.expansion.token)
     settings = checkpoint.encoder.tokenizer_settings
     names = [
         _token_name(settings.get("mask_token")),
@@ -405,7 +404,7 @@ def _filler(checkpoint: LateCheckpoint, tokenizer: tokenizers.Tokenizer) -> int:
         _token_name(settings.get("eos_token")),
     ]
     for name in names:
-        number = None if name is None else tokenizer.token_to_id(name)
+        number = None if name is None else opened.tokenizer.token_to_id(name)
         if number is not None:
             return int(number)
     raise ModelError(

@@ -45,7 +45,7 @@ from gemel.options import (
 )
 from gemel.terminal import Progress
 from gemel.types import FixedAttributes, Vectors
-from gemel.vectors.maxsim import TokenVectors, join_texts, maxsim
+from gemel.vectors.maxsim import MultiVectors, join_texts, maxsim
 from gemel.vectors.similarity import normalize
 
 _BLOCK = 1024  # documents that are compared at once, so that their vectors are not all in memory
@@ -166,7 +166,7 @@ class LateModel(FixedAttributes):
         *,
         output: LateOutput = "float32",
         **keywords: Unpack[CrossKeywords],
-    ) -> TokenVectors:
+    ) -> MultiVectors:
         """The token vectors of each query: with the prefix or prompt of queries, filled up with mask tokens.
 
         `keywords` are fields of CrossOptions; `max_length` is that of a query. `output`: float32, float16, or int8 with
@@ -182,7 +182,7 @@ class LateModel(FixedAttributes):
         *,
         output: LateOutput = "float32",
         **keywords: Unpack[CrossKeywords],
-    ) -> TokenVectors:
+    ) -> MultiVectors:
         """The token vectors of each document, without those of punctuation; arguments as for `encode_query`."""
         settings = with_keywords(options or CrossOptions(), keywords, "late interaction")
         return self._encode(texts, "document", settings).as_form(output)
@@ -213,7 +213,7 @@ class LateModel(FixedAttributes):
     def rank(
         self,
         query: str,
-        documents: Sequence[str] | TokenVectors,
+        documents: Sequence[str] | MultiVectors,
         k: int | None = None,
         options: CrossOptions | None = None,
         **keywords: Unpack[CrossKeywords],
@@ -227,7 +227,7 @@ class LateModel(FixedAttributes):
         if k is not None:
             check_count("k", k)
         settings = with_keywords(options or CrossOptions(), keywords, "late interaction")
-        if isinstance(documents, TokenVectors):
+        if isinstance(documents, MultiVectors):
             asked = self._encode([query], "query", replace(settings, max_length=None))
             score = maxsim(asked.of(0), documents)
         else:
@@ -236,7 +236,7 @@ class LateModel(FixedAttributes):
         best = np.argsort(-score, kind="stable")[:k]
         return Ranking(best, score[best], self.score_kind)
 
-    def _encode(self, texts: Sequence[str], side: SearchSide, options: CrossOptions) -> TokenVectors:
+    def _encode(self, texts: Sequence[str], side: SearchSide, options: CrossOptions) -> MultiVectors:
         checked = check_text_list(texts, "texts", f"encode_{side}([text])")
         distinct, rows = distinct_rows(checked)
         ready = self._tokenizer.prepare(distinct, side, options.max_length, parallel=options.threads != 1)

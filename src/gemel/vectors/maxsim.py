@@ -23,7 +23,7 @@ _FORMS = ("float32", "float16", "int8")
 
 
 @dataclass(frozen=True, eq=False)
-class TokenVectors(ShownResult):
+class MultiVectors(ShownResult):
     """The token vectors of several texts, one after the other in one array."""
 
     vectors: AnyVectors
@@ -53,7 +53,7 @@ class TokenVectors(ShownResult):
         """The tokens of one text, in the order of `of`."""
         return self.tokens[self._rows(text)]
 
-    def as_form(self, output: str) -> TokenVectors:
+    def as_form(self, output: str) -> MultiVectors:
         """The same vectors as float32, float16, or int8 with a scale for each of them."""
         check_choice("output", output, _FORMS)
         if self.vectors.dtype == output:
@@ -61,10 +61,10 @@ class TokenVectors(ShownResult):
         plain = self.vectors.astype(np.float32)
         plain = plain if self.scales is None else plain * self.scales[:, None]
         if output != "int8":
-            return TokenVectors(plain.astype(output), self.offsets, self.tokens)
+            return MultiVectors(plain.astype(output), self.offsets, self.tokens)
         largest = np.abs(plain).max(axis=1, initial=0)
         scales = np.where(largest > 0, largest / np.float32(127), np.float32(1)).astype(np.float32)
-        return TokenVectors(
+        return MultiVectors(
             np.rint(plain / scales[:, None]).astype(np.int8), self.offsets, self.tokens, scales
         )
 
@@ -80,33 +80,33 @@ class TokenVectors(ShownResult):
             yield {"text": text, "vectors": rows.stop - rows.start, "tokens": " ".join(self.tokens_of(text))}
 
 
-def join_texts(parts: Sequence[Vectors], tokens: Iterable[str], dim: int) -> TokenVectors:
+def join_texts(parts: Sequence[Vectors], tokens: Iterable[str], dim: int) -> MultiVectors:
     """The token vectors (tokens, dim) of each text as one result."""
     offsets = np.zeros(len(parts) + 1, dtype=np.int64)
     np.cumsum([len(part) for part in parts], out=offsets[1:])
     vectors = np.concatenate(parts) if parts else np.zeros((0, dim), np.float32)
-    return TokenVectors(vectors, offsets, tuple(tokens))
+    return MultiVectors(vectors, offsets, tuple(tokens))
 
 
-def maxsim(query: ArrayLike | TokenVectors, documents: TokenVectors | Sequence[ArrayLike]) -> Vectors:
-    """(n,) the MaxSim of one query with each document, in their order; (q, n) for the `TokenVectors` of q queries.
+def maxsim(query: ArrayLike | MultiVectors, documents: MultiVectors | Sequence[ArrayLike]) -> Vectors:
+    """(n,) the MaxSim of one query with each document, in their order; (q, n) for the `MultiVectors` of q queries.
 
-    `query`: the token vectors (tokens, dim) of one query, as `TokenVectors.of` gives them. `documents`: `TokenVectors`,
+    `query`: the token vectors (tokens, dim) of one query, as `MultiVectors.of` gives them. `documents`: `MultiVectors`,
     or a list of arrays (tokens, dim). A document without tokens scores minus infinity.
     """
-    if isinstance(query, TokenVectors):
+    if isinstance(query, MultiVectors):
         queries = [query.of(position) for position in range(len(query))]
     else:
         queries = [checked(query, "query")]
     table = np.empty((len(queries), len(documents)), dtype=np.float32)
     for column, document in enumerate(_each(documents)):
         table[:, column] = [_score(each, document) for each in queries]
-    return table if isinstance(query, TokenVectors) else table[0]
+    return table if isinstance(query, MultiVectors) else table[0]
 
 
-def _each(documents: TokenVectors | Sequence[ArrayLike]) -> Iterator[Vectors]:
+def _each(documents: MultiVectors | Sequence[ArrayLike]) -> Iterator[Vectors]:
     """One document at a time, so that stored forms take memory as float32 only while they are compared."""
-    if isinstance(documents, TokenVectors):
+    if isinstance(documents, MultiVectors):
         yield from (documents.of(position) for position in range(len(documents)))
     else:
         yield from (checked(each, f"documents[{number}]") for number, each in enumerate(documents))
