@@ -30,6 +30,7 @@ _NAMES = {  # module: its public names
     "options": "CrossKeywords CrossOptions EncodeKeywords EncodeOptions SparseKeywords SparseOptions",
     "texts.encode_folder": "EncodedFolder FolderProgress FolderResult encode_to_folder read_folder",
     "texts.explanation": "Explanation explain",
+    "texts.late_model": "LateModel load_late",
     "texts.search": "Relations TextHits TextPairs find_pairs search_texts",
     "texts.sparse_model": "SparseExplanation SparseModel WordMatch load_sparse",
     "training.distill.distill": "distill",
@@ -41,6 +42,7 @@ _NAMES = {  # module: its public names
     "training.train": "train",
     "types": "EncodeReport Encoder TokenEmbeddings",
     "vectors.calibration": "Calibration PrecisionThreshold calibrate precision_threshold",
+    "vectors.maxsim": "MultiVectors maxsim",
     "vectors.pair_scan": "Pairs",
     "vectors.pairs": "similar_pairs",
     "vectors.search": "Hits quantize rescore search",
@@ -107,6 +109,8 @@ if TYPE_CHECKING:
     from gemel.texts.encode_folder import read_folder as read_folder
     from gemel.texts.explanation import Explanation as Explanation
     from gemel.texts.explanation import explain as explain
+    from gemel.texts.late_model import LateModel as LateModel
+    from gemel.texts.late_model import load_late as load_late
     from gemel.texts.search import Relations as Relations
     from gemel.texts.search import TextHits as TextHits
     from gemel.texts.search import TextPairs as TextPairs
@@ -131,6 +135,8 @@ if TYPE_CHECKING:
     from gemel.vectors.calibration import PrecisionThreshold as PrecisionThreshold
     from gemel.vectors.calibration import calibrate as calibrate
     from gemel.vectors.calibration import precision_threshold as precision_threshold
+    from gemel.vectors.maxsim import MultiVectors as MultiVectors
+    from gemel.vectors.maxsim import maxsim as maxsim
     from gemel.vectors.pair_scan import Pairs as Pairs
     from gemel.vectors.pairs import similar_pairs as similar_pairs
     from gemel.vectors.search import Hits as Hits

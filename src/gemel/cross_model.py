@@ -47,7 +47,7 @@ BLOCK = 8192  # pairs tokenized at once
 _ADVICE = "Shorten them, or use on_long='truncate' to cut them without this line"
 
 
-ScoreKind = Literal["logit", "probability"]
+ScoreKind = Literal["logit", "probability", "maxsim"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +59,7 @@ class Ranking(ShownResult):
     score: Vectors
     """(k,)"""
     kind: ScoreKind
-    """What the scores are: probabilities from 0 to 1, or logits, which have no bounds."""
+    """What the scores are: probabilities from 0 to 1, logits, which have no bounds, or MaxSim of a `LateModel`."""
 
     def __len__(self) -> int:
         return len(self.index)

@@ -17,6 +17,7 @@ import numpy as np
 from safetensors.numpy import load_file, save_file
 
 from tiny import tiny_bert, tiny_tokenizer
+from tiny_late import tiny_late
 from tiny_sparse import tiny_sparse
 
 MODEL = "all-MiniLM-L6-v2"
@@ -237,6 +238,7 @@ FILES: dict[str, Callable[[Path], Any]] = {
     "old-model": _pickled,
     "multilingual": _small,
     "FacebookAI/xlm-roberta-base": _small,
+    "my-colbert": tiny_late,
     "my-reranker": _cross(1),
     "naver/splade-v3": _sparse("splade"),
     "my-inference-free-model": _sparse("router"),

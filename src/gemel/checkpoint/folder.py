@@ -31,7 +31,15 @@ from gemel.checkpoint.files import (
     read_object_if_there,
 )
 from gemel.checkpoint.head import ClassificationHead, Dense, PoolingConfig, read_classification_head
-from gemel.checkpoint.settings import Side, TransformerSettings, read_transformer_settings, refuse_unknown
+from gemel.checkpoint.settings import (
+    LATE_SETTINGS,
+    LATE_TRANSFORMER,
+    LATE_TYPES,
+    Side,
+    TransformerSettings,
+    read_transformer_settings,
+    refuse_unknown,
+)
 from gemel.errors import GemelError, InputError, ModelError
 
 if TYPE_CHECKING:
@@ -243,11 +251,13 @@ def read_checkpoint(
     cross: bool = False,
     task: str | None = None,
     offline: bool = False,
+    late: Steps | None = None,
 ) -> Checkpoint:
     """The checkpoint in `folder`; `name` is what messages call it (default: the folder's own).
 
     `cross`: the encoder inside a cross-encoder, without its head (`checkpoint/cross.py` reads that). `task`: of those
-    that the checkpoint has an adapter for. `offline`: the base model of an adapter is not downloaded.
+    that the checkpoint has an adapter for. `offline`: the base model of an adapter is not downloaded. `late`: the
+    network of a model for late interaction (`encoder/late.py` reads the rest).
     """
     folder = Path(folder)
     if folder.suffix == ".gguf" and not cross:
@@ -260,6 +270,8 @@ def read_checkpoint(
         other = other_format(folder)
         reason = "it has neither modules.json nor config.json" if other is None else other
         raise ModelError(f"{folder} is not a model that gemel reads: {reason}")
+    if late is not None:
+        return _read(folder, late, name, _Request(cross, task, offline, late=True))
     _check_kind(folder, cross)
     if is_adapter(folder) and not (folder / "modules.json").is_file():
         return _adapted(folder, name, offline)
@@ -334,19 +346,20 @@ class _Request(NamedTuple):
     task: str | None
     offline: bool
     sparse: bool = False
+    late: bool = False
 
 
 def _read(
     folder: Path, steps: Steps, name: str | None, request: _Request, notes: Sequence[str] = ()
 ) -> Checkpoint:
     """The checkpoint of these steps, which are in `folder`."""
-    cross, task, offline, sparse = request
+    cross, task, offline, sparse, late = request
     base = _base_of(steps.folder, offline) if is_adapter(steps.folder) else None
-    own = _own_settings(steps, cross, base)
+    own = _own_settings(steps, request, base)
     if cross and own.truncation_side == "left":
         raise ModelError(f"{folder}: 'truncation_side' is left, which is not supported for pairs of texts")
     config = own.config if task is None else _with_task(own.config, task, folder)
-    settings = read_settings(folder, sparse=sparse)
+    settings = read_settings(folder, sparse=sparse, late=late)
     weights = module_weights(folder, steps.folder) if base is None else base.weights
     adapter = None if base is None else base.adapter
     if has_task_folders(config):
@@ -358,7 +371,8 @@ def _read(
         _check_static(steps.folder, weights)
     elif not isinstance(config.get("model_type"), str):
         raise ModelError(f"no config.json with a 'model_type' in {steps.folder}: which architecture is it?")
-    if steps.kind == "transformer" and steps.pooling is None and not cross and not steps.masked:
+    unpooled = cross or late or steps.masked
+    if steps.kind == "transformer" and steps.pooling is None and not unpooled:
         notes = (*notes, "no pooling is configured: token vectors are averaged (mean)")
     model2vec = steps.kind == "static" and not (folder / "modules.json").is_file()
     checkpoint = Checkpoint(
@@ -389,7 +403,7 @@ def _read(
         adapter=adapter,
     )
     check_layers(checkpoint, checkpoint.dense)
-    return checkpoint if cross else _with_relation(checkpoint)
+    return checkpoint if cross or late else _with_relation(checkpoint)
 
 
 def _with_task(config: Mapping[str, Any], task: str, folder: Path) -> Mapping[str, Any]:
@@ -452,10 +466,17 @@ def _check_kind(folder: Path, cross: bool) -> None:
 
     A plain language model may be either: `read_cross` decides whether it is known how it scores a pair.
     """
+    from gemel.checkpoint.modules import is_late_model
+
     if is_sparse_encoder(folder):
         raise ModelError(
             f"{folder} is a sparse encoder: it gives weights of words instead of dense vectors. Load it with "
             "gemel.load_sparse(...)"
+        )
+    if is_late_model(folder):
+        raise ModelError(
+            f"{folder} is a model for late interaction (ColBERT): it makes a vector of each token, not one of a text. "
+            "Load it with gemel.load_late(...)"
         )
     if is_cross_encoder(folder) == cross or (cross and is_language_model(folder)):
         return
@@ -470,15 +491,16 @@ def _check_kind(folder: Path, cross: bool) -> None:
     )
 
 
-def read_settings(folder: Path, *, sparse: bool = False) -> Mapping[str, Any]:
+def read_settings(folder: Path, *, sparse: bool = False, late: bool = False) -> Mapping[str, Any]:
     """config_sentence_transformers.json, checked; other kinds than sentence and cross-encoders are refused here.
 
-    `sparse`: that of a sparse encoder, which has one setting more.
+    `sparse`: that of a sparse encoder, which has one setting more; `late`: of a model for late interaction.
     """
     path = folder / "config_sentence_transformers.json"
     settings = read_object_if_there(path)
     kind = settings.get("model_type", "SentenceTransformer")
-    if kind not in ("SentenceTransformer", "CrossEncoder") and not (sparse and kind == "SparseEncoder"):
+    kinds = (*["SparseEncoder"] * sparse, *(LATE_TYPES if late else ()))
+    if kind not in ("SentenceTransformer", "CrossEncoder", *kinds):
         raise ModelError(f"{folder} is a {kind}, not a sentence encoder. Give a SentenceTransformer model")
     prompts, default = settings.get("prompts") or {}, settings.get("default_prompt_name")
     if not isinstance(prompts, dict) or not all(isinstance(text, str) for text in prompts.values()):
@@ -486,18 +508,22 @@ def read_settings(folder: Path, *, sparse: bool = False) -> Mapping[str, Any]:
     if default is not None and default not in list(prompts):
         raise ModelError(f"{path}: default prompt {default!r} is not among the prompts {sorted(prompts)}")
     dims = ("truncate_dim", *["max_active_dims"] * sparse)
-    refuse_unknown(path, settings, _SETTINGS_KEYS, _SETTINGS_HARMLESS, dims)
+    more = (*dims, *(LATE_SETTINGS if late else ()))
+    refuse_unknown(path, settings, _SETTINGS_KEYS, _SETTINGS_HARMLESS, more)
     for key in dims:
         if (dim := settings.get(key)) is not None and positive_or_none(dim) is None:
             raise ModelError(f"{path}: {key!r} must be a whole number of at least 1, got {dim!r}")
     return settings
 
 
-def _own_settings(steps: Steps, cross: bool, base: Checkpoint | None) -> TransformerSettings:
+def _own_settings(steps: Steps, request: _Request, base: Checkpoint | None) -> TransformerSettings:
     """The settings of the first module; a table of token vectors has none but its tokenizer."""
     if steps.kind == "transformer":
         config = None if base is None else base.config
-        return read_transformer_settings(steps.folder, cross=cross, masked=steps.masked, config=config)
+        extra = LATE_TRANSFORMER if request.late else ()
+        return read_transformer_settings(
+            steps.folder, cross=request.cross, masked=steps.masked, config=config, extra=extra
+        )
     return TransformerSettings(read_object_if_there(steps.folder / "config.json"), {}, False, None, None)
 
 

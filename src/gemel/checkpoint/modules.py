@@ -18,7 +18,7 @@ from gemel.checkpoint.head import (
     read_layer_norm,
     read_pooling,
 )
-from gemel.checkpoint.settings import refuse_unknown
+from gemel.checkpoint.settings import LATE_TYPES, refuse_unknown
 from gemel.errors import ModelError
 
 _NORMALIZE_KEYS = frozenset({"module_input_name", "module_output_name"})
@@ -89,6 +89,20 @@ class SideModules(NamedTuple):
     document: list[tuple[str, Path]]
     query: list[tuple[str, Path]] | None = None
     default: Literal["query", "document"] | None = None
+
+
+def is_late_model(folder: Path) -> bool:
+    """True for late interaction (ColBERT): the model in `folder` makes a vector of each token of a text."""
+    settings = read_object_if_there(folder / "config_sentence_transformers.json")
+    if settings.get("model_type") in LATE_TYPES:
+        return True
+    if not (folder / "modules.json").is_file():
+        return first_class(read_object_if_there(folder / "config.json")) == "HF_ColBERT"
+    listed = read_json(folder / "modules.json")
+    types = (
+        [each.get("type") for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
+    )
+    return any(str(kind).startswith("pylate.") for kind in types)  # early releases wrote no model_type
 
 
 def read_side_steps(folder: Path) -> SideSteps:

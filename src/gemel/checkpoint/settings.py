@@ -56,14 +56,20 @@ class TransformerSettings:
 
 
 def read_transformer_settings(
-    folder: Path, *, cross: bool, masked: bool = False, config: Mapping[str, Any] | None = None
+    folder: Path,
+    *,
+    cross: bool,
+    masked: bool = False,
+    config: Mapping[str, Any] | None = None,
+    extra: Collection[str] = (),
 ) -> TransformerSettings:
     """The settings of the transformer in `folder`; `cross`: of a cross-encoder's; `masked`: with a head over words.
 
-    `config`: the config.json of the base model, where the folder has an adapter and none of its own.
+    `config`: the config.json of the base model, where the folder has an adapter and none of its own. `extra`: keys of
+    sentence_bert_config.json that the caller follows.
     """
     path, content = _own_settings(folder)
-    refuse_unknown(path, content, _TRANSFORMER, _TRANSFORMER_HARMLESS)
+    refuse_unknown(path, content, _TRANSFORMER, _TRANSFORMER_HARMLESS, extra)
     _check_task(folder, content, cross, masked)
     _check_modality(path, content)
     _refuse_adapter(folder)
@@ -250,6 +256,18 @@ _TRANSFORMER = key_set(
 
 _TRANSFORMER_HARMLESS = frozenset({"unpad_inputs", "backend", "cache_dir", "model_name_or_path"})
 """sentence_bert_config.json: how it is computed, and names."""
+
+LATE_TYPES = ("ColBERT", "MultiVectorEncoder")
+"""`model_type` of models for late interaction in config_sentence_transformers.json: PyLate, sentence-transformers."""
+
+LATE_SETTINGS = key_set(
+    "query_prefix document_prefix query_length document_length attend_to_expansion_tokens skiplist_words",
+    "do_query_expansion",
+)
+"""config_sentence_transformers.json of PyLate: followed by `encoder/late.py`."""
+
+LATE_TRANSFORMER = key_set("query_length document_length query_expansion")
+"""sentence_bert_config.json of a MultiVectorEncoder: followed by `encoder/late.py`."""
 
 _LOADING_ARGUMENTS = key_set(
     "add_pooling_layer attn_implementation backend cache_dir device_map dtype export file_name",

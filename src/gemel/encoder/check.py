@@ -19,13 +19,15 @@ from gemel.checkpoint.folder import (
     read_checkpoint,
     static_table,
 )
+from gemel.checkpoint.modules import is_late_model
 from gemel.checkpoint.sparse import SparsePart, Splade, TokenWeights, read_sparse
 from gemel.encoder.cross import read_head
+from gemel.encoder.late import LateTokenizer, late_network, read_late
 from gemel.encoder.sparse import read_masked_head
 from gemel.encoder.tokenizer import TextPreparer
 from gemel.errors import GemelError, ModelError
 
-Kind = Literal["sentence encoder", "cross-encoder", "sparse encoder"]
+ModelKind = Literal["sentence encoder", "cross-encoder", "sparse encoder", "late interaction"]
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,7 @@ class ModelCheck:
     """The answer of `check_model`."""
 
     readable: bool
-    kind: Kind | None
+    kind: ModelKind | None
     """None: not known."""
     architecture: str | None
     """`model_type` of config.json; None: a table of token vectors, or not known."""
@@ -55,9 +57,12 @@ def check_model(folder: Path) -> ModelCheck:
     """What gemel will do with the model in `folder`."""
     if is_sparse_encoder(folder):
         return _check_sparse(folder)
-    kind: Kind | None = None
+    kind: ModelKind | None = None
     architecture = None
     try:
+        if is_late_model(folder):
+            kind = "late interaction"
+            return _check_late(folder)
         cross = is_cross_encoder(folder)
         kind = "cross-encoder" if cross else "sentence encoder"
         pair = read_cross(folder) if cross else None
@@ -99,6 +104,18 @@ def _sparse_engine(part: SparsePart) -> tuple[str, bool, tuple[str, ...]]:
     if isinstance(part.step, Splade):
         read_masked_head(part.checkpoint.config, part.checkpoint.weights)
     return _engine(part.checkpoint)
+
+
+def _check_late(folder: Path) -> ModelCheck:
+    late = read_late(folder)
+    LateTokenizer(late)
+    late_network(late)
+    engine, int8, notes = _engine(late.encoder)
+    own = ["load it with gemel.load_late"]
+    if late.expansion is not None and not late.expansion.attend:
+        own.append("queries run in NumPy, in float32: no token sees the mask tokens that fill them up")
+    architecture = str(late.encoder.config.get("model_type"))
+    return ModelCheck(True, "late interaction", architecture, engine, int8, None, (*own, *notes))
 
 
 def _engine(checkpoint: Checkpoint) -> tuple[str, bool, tuple[str, ...]]:

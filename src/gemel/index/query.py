@@ -28,7 +28,7 @@ from gemel.vectors.scan.exact import PRODUCT, exact_scores
 if TYPE_CHECKING:
     from gemel.cross_model import CrossModel
 
-ScoredBy: TypeAlias = Literal["cosine", "fusion", "cross"]
+ScoredBy: TypeAlias = Literal["cosine", "fusion", "cross", "late"]
 
 _NO_DIRECTION = 1e-5  # a difference of examples that is no longer is rounding alone
 

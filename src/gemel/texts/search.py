@@ -27,6 +27,7 @@ from gemel.texts.cascade import (
     SomeVectors,
     in_blocks,
 )
+from gemel.texts.late_model import LateModel
 from gemel.types import Encoder, ShownResult, Vectors
 from gemel.vectors.bm25 import BM25Index, fuse
 from gemel.vectors.calibration import Calibration, PrecisionThreshold, calibrate, precision_threshold
@@ -48,7 +49,7 @@ def search_texts(  # noqa: PLR0913 - one question, and how to answer it
     *,
     ids: Sequence[str] | None = None,
     hybrid: bool = False,
-    rerank: CrossModel | None = None,
+    rerank: CrossModel | LateModel | None = None,
     candidates: int | None = None,
     calibrated: bool = False,
     student: Encoder | None = None,
@@ -64,7 +65,7 @@ def search_texts(  # noqa: PLR0913 - one question, and how to answer it
 
     ids: names of the texts in the results; None: their positions.
     hybrid: fuse the ranking by vectors with one by words (BM25).
-    rerank: a cross-encoder that sorts the candidates.
+    rerank: a cross-encoder or a model for late interaction that sorts the candidates.
     candidates: texts per query that fusion and reranking look at; None: 50, or k if that is more.
     calibrated: give each result the percentile of its cosine among random pairs of the texts.
     student: a fast encoder that proposes `student_candidates` texts for each result; the model encodes only those, and
@@ -105,7 +106,7 @@ def search_texts(  # noqa: PLR0913 - one question, and how to answer it
     return TextHits(
         hits=hits,
         cosine=in_blocks(row_scores, first.queries, rows, encoded, columns).reshape(hits.index.shape),
-        scored_by="cross" if rerank is not None else "fusion" if hybrid else "cosine",
+        scored_by=_scored_by(rerank, hybrid),
         queries=query_texts,
         texts=documents,
         ids=ids,
@@ -114,6 +115,12 @@ def search_texts(  # noqa: PLR0913 - one question, and how to answer it
         encoded=len(encoded.vectors),
         seconds=perf_counter() - started,
     )
+
+
+def _scored_by(rerank: CrossModel | LateModel | None, hybrid: bool) -> ScoredBy:
+    if rerank is not None:
+        return "late" if isinstance(rerank, LateModel) else "cross"
+    return "fusion" if hybrid else "cosine"
 
 
 @dataclass(frozen=True, eq=False)
@@ -202,14 +209,18 @@ def _check_search(k: int, candidates: int | None, options: EncodeOptions) -> Non
 
 
 def _reranked(
-    cross: CrossModel, queries: list[str], texts: list[str], hits: Hits, settings: EncodeOptions
+    reranker: CrossModel | LateModel,
+    queries: list[str],
+    texts: list[str],
+    hits: Hits,
+    settings: EncodeOptions,
 ) -> Hits:
-    """The same texts sorted by the cross-encoder; ties keep their order."""
+    """The same texts sorted by the reranker; ties keep their order."""
     rows, columns = np.nonzero(hits.index >= 0)
     pairs = [queries[row] for row in rows], [texts[position] for position in hits.index[rows, columns]]
     options = CrossOptions(on_long="truncate", threads=settings.threads, progress=settings.progress)
     score = np.full(hits.index.shape, -np.inf, dtype=np.float32)
-    score[rows, columns] = cross.scores(*pairs, options)
+    score[rows, columns] = reranker.scores(*pairs, options)
     order = np.argsort(-score, axis=1, kind="stable")
     return Hits(np.take_along_axis(hits.index, order, 1), np.take_along_axis(score, order, 1))
 

@@ -173,11 +173,16 @@ def show(model: str, as_json: bool) -> None:
     Where the model was used before, it says when its canaries were recorded and whether they hold.
     """
     from gemel.checkpoint.folder import is_sparse_encoder, read_checkpoint
+    from gemel.checkpoint.modules import is_late_model
     from gemel.checkpoint.sources import find_model
 
     folder = find_model(model, offline=True)
-    sparse = is_sparse_encoder(folder)
-    facts = _sparse_facts(folder) if sparse else _facts(read_checkpoint(folder, offline=True))
+    if is_sparse_encoder(folder):
+        facts = _sparse_facts(folder)
+    elif is_late_model(folder):
+        facts = _late_facts(folder)
+    else:
+        facts = _facts(read_checkpoint(folder, offline=True))
     if _wants_json(as_json):
         echo_json(facts)
     else:
@@ -275,6 +280,25 @@ def _sparse_facts(folder: Path) -> dict[str, Any]:
         "notes": [*document.checkpoint.notes, "a sparse encoder: load it with gemel.load_sparse(...)"],
     }
     return {**facts, **changed}
+
+
+def _late_facts(folder: Path) -> dict[str, Any]:
+    """As `_facts`, of a model for late interaction: its length is that of a document."""
+    from gemel.encoder.late import late_network, read_late
+
+    late = read_late(folder)
+    sides = {"query": late.query, "document": late.document}
+    filled = "not filled up" if late.expansion is None else f"filled up to {late.expansion.length} tokens"
+    return _facts(late.encoder) | {
+        "kind": "late interaction",
+        "dim": late_network(late).width,
+        "max_length": late.document.length,
+        "pooling": ["none (one vector per token)"],
+        "normalize": late.normalize,
+        "prompts": {name: (side.prefix or "") + side.prompt for name, side in sides.items()},
+        "similarity": "maxsim",
+        "notes": [f"late interaction: load it with gemel.load_late; queries are {filled}"],
+    }
 
 
 def _wants_json(as_json: bool) -> bool:

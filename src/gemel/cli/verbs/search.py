@@ -38,7 +38,11 @@ Examples:
 )
 @flags.k_option("results per query", default=10)
 @click.option("--hybrid", is_flag=True, help="Combine with keyword search (BM25) by rank in both.")
-@click.option("--rerank", metavar="MODEL", help="A cross-encoder that reranks the candidates.")
+@click.option(
+    "--rerank",
+    metavar="MODEL",
+    help="A cross-encoder, or a model for late interaction, that reranks the candidates.",
+)
 @flags.candidates_option("Texts")
 @flags.fast_option
 @flags.rows_out_option()
@@ -73,6 +77,7 @@ def command(  # noqa: PLR0913 - one argument per flag
     """
     import gemel
     from gemel.cli.documents import with_names
+    from gemel.texts.late_model import load_reranker
 
     if on is not None and candidates_each is not None:
         raise InputError("--fast finds candidates on one machine; --on compares everything. Choose one")
@@ -86,7 +91,7 @@ def command(  # noqa: PLR0913 - one argument per flag
             texts.texts,
             ids=texts.ids,
             options=options,
-            rerank=None if rerank is None else gemel.load_cross(rerank),
+            rerank=None if rerank is None else load_reranker(rerank),
             find=here.find_hits(),
             **steps,
             **flags.student_of(here.model, candidates_each, options),

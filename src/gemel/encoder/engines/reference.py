@@ -41,8 +41,12 @@ class PlainNetwork:
         self._watch = watch
         self._numbers = np.float64 if exact else np.float32
 
-    def hidden(self, ids: Ids) -> Vectors:
-        """(b, t) token ids, all rows of t real tokens -> (b, t, width)."""
+    def hidden(self, ids: Ids, keys: int | None = None) -> Vectors:
+        """(b, t) token ids, all rows of t real tokens -> (b, t, width).
+
+        `keys`: tokens see the first so many only, and not even themselves after them; None: all. A token that sees none
+        gets zeros from the attention, as in torch.
+        """
         net = self.network
         x: Array = net.word[ids].astype(self._numbers)  # (b, t, e)
         if net.positions is not None:
@@ -52,17 +56,17 @@ class PlainNetwork:
             x = self._linear(net.projection, x)  # (b, t, d)
         words = x
         for block in net.blocks:
-            x = self._prenorm(block, x, words) if net.prenorm else self._postnorm(block, x)
+            x = self._prenorm(block, x, words, keys) if net.prenorm else self._postnorm(block, x, keys)
         x = _norm(x, net.final_norm)
         return x if net.output is None else self._linear(net.output, x)
 
-    def _postnorm(self, block: Block, x: Array) -> Array:
-        y = _norm(x + self._attention(block, x), block.attention_norm)
+    def _postnorm(self, block: Block, x: Array, keys: int | None) -> Array:
+        y = _norm(x + self._attention(block, x, keys), block.attention_norm)
         y = _norm(y + self._feed_forward(block, y), block.ffn_norm)
         return y if block.convolution is None else self._convolve(block.convolution, x, y)
 
-    def _prenorm(self, block: Block, x: Array, words: Array) -> Array:
-        x = x + self._attention(block, _norm(x, block.attention_norm))
+    def _prenorm(self, block: Block, x: Array, words: Array, keys: int | None) -> Array:
+        x = x + self._attention(block, _norm(x, block.attention_norm), keys)
         x = x + self._feed_forward(block, _norm(x, block.ffn_norm))
         if block.word_step is not None:
             x = x + self._read_words(block.word_step, x, words)
@@ -79,7 +83,7 @@ class PlainNetwork:
         neighbors = np.concatenate([padded[:, n : n + t] for n in range(step.tokens)], axis=-1)
         return _norm(y + self._activate(self._linear(step.linear, neighbors), step.activation), step.norm)
 
-    def _attention(self, block: Block, x: Array) -> Array:
+    def _attention(self, block: Block, x: Array, keys: int | None) -> Array:
         b, t, _ = x.shape
         heads = self.network.heads_of(block)
         qkv = self._linear(block.qkv, x).reshape(b, t, -1, heads.size).swapaxes(1, 2)
@@ -96,8 +100,14 @@ class PlainNetwork:
             scores = np.where(np.abs(distance) > block.window, np.float32(-np.inf), scores)
         if block.causal:
             scores = np.where(distance > 0, np.float32(-np.inf), scores)
-        weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
-        seen = (weights / weights.sum(axis=-1, keepdims=True)) @ v  # (b, h, t, size)
+        if keys is not None:
+            scores = np.where(np.arange(t) >= keys, np.float32(-np.inf), scores)
+        highest = np.maximum(
+            scores.max(axis=-1, keepdims=True), np.finfo(np.float32).min
+        )  # finite, if none is seen
+        weights = np.exp(scores - highest)
+        total = weights.sum(axis=-1, keepdims=True)
+        seen = (weights / np.where(total > 0, total, np.float32(1))) @ v  # (b, h, t, size)
         y = self._linear(block.out, seen.swapaxes(1, 2).reshape(b, t, -1))
         return _norm(y, block.attention_out_norm)
 
