@@ -364,6 +364,7 @@ def _engine_cell(each: dict[str, Any] | None) -> str:
 BLOCKS: dict[str, tuple[str, str, Callable[[dict[str, Any]], str]]] = {
     "architectures": ("reference/models.md", "architectures.json", architectures),
     "decoder": ("reference/models.md", "encode-qwen3-0.6b.json", decoder),
+    "wide": ("reference/speed.md", "encode-bert-base.json", decoder),
     "recipes": ("reference/training.md", "recipes.json", recipes),
     "train": ("reference/training.md", "train.json", speed),
     "grouping": ("reference/training.md", "train_grouping.json", grouping),

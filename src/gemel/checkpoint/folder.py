@@ -21,7 +21,6 @@ from gemel.checkpoint.architecture import (
     has_task_folders,
     least,
     max_positions,
-    positive_or_none,
 )
 from gemel.checkpoint.files import (
     Tensors,
@@ -32,13 +31,11 @@ from gemel.checkpoint.files import (
 )
 from gemel.checkpoint.head import ClassificationHead, Dense, PoolingConfig, read_classification_head
 from gemel.checkpoint.settings import (
-    LATE_SETTINGS,
     LATE_TRANSFORMER,
-    LATE_TYPES,
     Side,
     TransformerSettings,
+    read_settings,
     read_transformer_settings,
-    refuse_unknown,
 )
 from gemel.errors import GemelError, InputError, ModelError
 
@@ -49,14 +46,6 @@ if TYPE_CHECKING:
 __all__ = ["Checkpoint", "Dense", "PoolingConfig", "is_model_folder", "read_checkpoint"]
 
 SearchSide = Literal["query", "document"]
-
-_SETTINGS_KEYS = frozenset(
-    {"model_type", "prompts", "default_prompt_name", "similarity_fn_name", "truncate_dim"}
-)
-"""config_sentence_transformers.json: followed."""
-
-_SETTINGS_HARMLESS = frozenset({"__version__", "requirements", "activation_fn", "dtype", "torch_dtype"})
-"""config_sentence_transformers.json: versions, and `activation_fn`, which `checkpoint/cross.py` reads."""
 
 _SIDES: Mapping[SearchSide, tuple[str, ...]] = {
     "query": ("query",),
@@ -489,31 +478,6 @@ def _check_kind(folder: Path, cross: bool) -> None:
         f"{folder} is a cross-encoder, not a sentence encoder: it scores pairs and makes no vectors. Load it with "
         "gemel.load_cross(...)"
     )
-
-
-def read_settings(folder: Path, *, sparse: bool = False, late: bool = False) -> Mapping[str, Any]:
-    """config_sentence_transformers.json, checked; other kinds than sentence and cross-encoders are refused here.
-
-    `sparse`: that of a sparse encoder, which has one setting more; `late`: of a model for late interaction.
-    """
-    path = folder / "config_sentence_transformers.json"
-    settings = read_object_if_there(path)
-    kind = settings.get("model_type", "SentenceTransformer")
-    kinds = (*["SparseEncoder"] * sparse, *(LATE_TYPES if late else ()))
-    if kind not in ("SentenceTransformer", "CrossEncoder", *kinds):
-        raise ModelError(f"{folder} is a {kind}, not a sentence encoder. Give a SentenceTransformer model")
-    prompts, default = settings.get("prompts") or {}, settings.get("default_prompt_name")
-    if not isinstance(prompts, dict) or not all(isinstance(text, str) for text in prompts.values()):
-        raise ModelError(f"{path}: 'prompts' must be an object of names to texts")
-    if default is not None and default not in list(prompts):
-        raise ModelError(f"{path}: default prompt {default!r} is not among the prompts {sorted(prompts)}")
-    dims = ("truncate_dim", *["max_active_dims"] * sparse)
-    more = (*dims, *(LATE_SETTINGS if late else ()))
-    refuse_unknown(path, settings, _SETTINGS_KEYS, _SETTINGS_HARMLESS, more)
-    for key in dims:
-        if (dim := settings.get(key)) is not None and positive_or_none(dim) is None:
-            raise ModelError(f"{path}: {key!r} must be a whole number of at least 1, got {dim!r}")
-    return settings
 
 
 def _own_settings(steps: Steps, request: _Request, base: Checkpoint | None) -> TransformerSettings:

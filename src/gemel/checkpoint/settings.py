@@ -1,5 +1,5 @@
-"""The settings of a checkpoint's transformer: config.json, sentence_bert_config.json and tokenizer_config.json, merged
-as sentence-transformers merges them.
+"""The settings of a checkpoint: config_sentence_transformers.json, and those of its transformer (config.json,
+sentence_bert_config.json, tokenizer_config.json), merged as sentence-transformers merges them.
 
 A setting that could change vectors is followed or refused, never skipped. The lists at the end have the keys that are
 followed and those that change nothing; any other key is refused where it has a value (not null, false or empty). A key
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from gemel.checkpoint.architecture import architecture_of, key_set, native_config
+from gemel.checkpoint.architecture import architecture_of, key_set, native_config, positive_or_none
 from gemel.checkpoint.files import has_safetensors, read_object, read_object_if_there
 from gemel.errors import ModelError
 
@@ -217,6 +217,31 @@ def _length(value: object) -> int | None:
     return int(value) or None
 
 
+def read_settings(folder: Path, *, sparse: bool = False, late: bool = False) -> Mapping[str, Any]:
+    """config_sentence_transformers.json, checked; other kinds than sentence and cross-encoders are refused here.
+
+    `sparse`: that of a sparse encoder, which has one setting more; `late`: of a model for late interaction.
+    """
+    path = folder / "config_sentence_transformers.json"
+    settings = read_object_if_there(path)
+    kind = settings.get("model_type", "SentenceTransformer")
+    kinds = (*["SparseEncoder"] * sparse, *(LATE_TYPES if late else ()))
+    if kind not in ("SentenceTransformer", "CrossEncoder", *kinds):
+        raise ModelError(f"{folder} is a {kind}, not a sentence encoder. Give a SentenceTransformer model")
+    prompts, default = settings.get("prompts") or {}, settings.get("default_prompt_name")
+    if not isinstance(prompts, dict) or not all(isinstance(text, str) for text in prompts.values()):
+        raise ModelError(f"{path}: 'prompts' must be an object of names to texts")
+    if default is not None and default not in list(prompts):
+        raise ModelError(f"{path}: default prompt {default!r} is not among the prompts {sorted(prompts)}")
+    dims = ("truncate_dim", *["max_active_dims"] * sparse)
+    more = (*dims, *(LATE_SETTINGS if late else ()))
+    refuse_unknown(path, settings, _SETTINGS_KEYS, _SETTINGS_HARMLESS, more)
+    for key in dims:
+        if (dim := settings.get(key)) is not None and positive_or_none(dim) is None:
+            raise ModelError(f"{path}: {key!r} must be a whole number of at least 1, got {dim!r}")
+    return settings
+
+
 def refuse_unknown(path: Path, content: Mapping[str, Any], *known: Collection[str], where: str = "") -> None:
     """Raise an error for the first key of `content` that has a value and is in none of `known`.
 
@@ -256,6 +281,14 @@ _TRANSFORMER = key_set(
 
 _TRANSFORMER_HARMLESS = frozenset({"unpad_inputs", "backend", "cache_dir", "model_name_or_path"})
 """sentence_bert_config.json: how it is computed, and names."""
+
+_SETTINGS_KEYS = frozenset(
+    {"model_type", "prompts", "default_prompt_name", "similarity_fn_name", "truncate_dim"}
+)
+"""config_sentence_transformers.json: followed."""
+
+_SETTINGS_HARMLESS = frozenset({"__version__", "requirements", "activation_fn", "dtype", "torch_dtype"})
+"""config_sentence_transformers.json: versions, and `activation_fn`, which `checkpoint/cross.py` reads."""
 
 LATE_TYPES = ("ColBERT", "MultiVectorEncoder")
 """`model_type` of models for late interaction in config_sentence_transformers.json: PyLate, sentence-transformers."""

@@ -29,13 +29,12 @@ from gemel.checkpoint.folder import (
     is_cross_encoder,
     is_sparse_encoder,
     name_of,
-    read_settings,
     read_sparse_part,
     tokenizer_file,
 )
 from gemel.checkpoint.head import PoolingConfig
 from gemel.checkpoint.modules import Steps, read_side_modules, steps_of
-from gemel.checkpoint.settings import refuse_unknown
+from gemel.checkpoint.settings import read_settings, refuse_unknown
 from gemel.checkpoint.tokenizer import load_tokenizer
 from gemel.errors import ModelError
 
