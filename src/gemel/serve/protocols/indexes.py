@@ -238,7 +238,8 @@ async def get(call: Call, body: GetRequest, name: str) -> Response:
     """Documents by their ids."""
     call.limits.check_texts(body.ids, "ids")
     documents = await on_index(call, name, lambda index: index.get(body.ids))
-    return json_response({"documents": [asdict(document) for document in documents]})
+    names = ("id", "text", "fields", "passages")
+    return json_response({"documents": [{name: getattr(each, name) for name in names} for each in documents]})
 
 
 def _row(name: str, index: Index) -> dict[str, Any]:
