@@ -163,6 +163,15 @@ def test_bfloat16_is_computed_in_float32_where_the_processor_has_no_instructions
         assert np.array_equal(engine.hidden(ids), exact) == (level not in BFLOAT16_LEVELS)
 
 
+def test_a_level_that_is_announced_but_does_not_run_is_passed_over(plain, monkeypatch):
+    """As AMX under some hypervisors: it is tried in a child process before it is used."""
+    best, *others = LEVELS
+    monkeypatch.setattr(native, "_runs", lambda level: level != best)
+    assert native.levels() == others
+    if others:
+        assert native.NativeEngine(plain).level == others[0]
+
+
 def test_the_environment_may_name_a_level(plain, monkeypatch):
     monkeypatch.setenv("GEMEL_KERNEL", "baseline")
     assert native.NativeEngine(plain).level == "baseline" and arithmetic("bfloat16") == "float32"
