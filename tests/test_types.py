@@ -87,6 +87,8 @@ def results(model):
     yield gemel.Relations(("yes", "no"), np.ones((50, 2), np.float32))
     yield gemel.Scores("sts", "data", "spearman", {"spearman": gemel.Score(82.03, 81.0, 83.0)}, 9, "pairs")
     yield gemel.VerifyResult(())
+    yield gemel.mine_negatives(model, [("a man", "a man is playing")], TEXTS, k=1, ratio=None)
+    yield gemel.MultiVectors(np.ones((50, 4), np.float32), np.arange(51), ("word",) * 50)
     row = np.arange(1, dtype=np.int32), np.ones(1, np.float32)
     yield gemel.SparseVectors.of([row] * 50, ("word",))
     yield gemel.SparseExplanation(50.0, (gemel.WordMatch("word", 1.0, 1.0, 1.0),) * 50, ())

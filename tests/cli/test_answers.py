@@ -64,6 +64,10 @@ ANSWERS = {
     "index compact": "notes",
     "index delete": "notes t0",
     "index migrate": "notes --model ./my-model",
+    "index export": "notes -o exported.jsonl",
+    "index facets": "notes title",
+    "index update": "notes t1 --set title=new",
+    "index drop": "notes --yes",
 }
 TRAINS = {"train": "tests/training/test_run.py"}
 

@@ -54,7 +54,17 @@ HARMLESS = {
         "normalize",
         "online",
     ),
-    *("progress", "skip-bad", "symmetric", "tokens", "train"),
+    *(
+        "no-ratio",
+        "positive-ids",
+        "progress",
+        "scores",
+        "skip-bad",
+        "symmetric",
+        "tokens",
+        "train",
+        "vectors",
+    ),
     *("bias", "clip-head", "encode-repeats", "warmup-from-zero"),  # arithmetic of training only
 }
 

@@ -21,6 +21,7 @@ PARSED = {
     r"^gemel distill (?!.* static )": "it trains",
     r"^gemel models convert ": "tests/checkpoint/test_convert.py makes pickles",
     r"^gemel serve": "it would run forever",
+    r"^gemel index drop notes$": "it asks a question on a terminal",
     r"--on ray": "a cluster is started by tests/integrations/test_ray.py",
     r"postgresql://": "a database is started by tests/index/test_postgres.py",
 }
@@ -35,7 +36,10 @@ BEFORE = {
     "index add": ["gemel index create notes"],
     **{
         f"index {name}": FILLED
-        for name in ("search", "get", "delete", "stats", "compact", "migrate", "verify", "repair", "words")
+        for name in (
+            *("search", "get", "delete", "stats", "compact", "migrate", "verify", "repair", "words"),
+            *("export", "facets", "update", "drop"),
+        )
     },
 }
 

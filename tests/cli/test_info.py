@@ -64,7 +64,7 @@ def test_what_was_not_compiled_is_named_with_what_runs_instead(info, monkeypatch
     monkeypatch.setattr(native, "levels", list)
     monkeypatch.setattr(native_scanner, "levels", lambda: ["numpy"])
     facts = info("--json")
-    assert facts["engines"]["native"] == {"kernels": {}}
+    assert facts["engines"]["native"] == {"kernels": {}, "bfloat16": False}
     assert facts["engines"]["scan"] == {"kernels": []}
     shown = info()
     assert (

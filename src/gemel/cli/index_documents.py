@@ -178,7 +178,7 @@ def facets(location: str, field: str, where: str | None, limit: int | None, targ
     epilog="""\b
 Examples:
   gemel index update notes 17 18 --set lang=en --set year=2024
-  gemel index update notes --where "year < 2015" --set archived=true --clear reviewer""",
+  gemel index update notes --where "year < 2015" --set label=old --clear lang""",
 )
 @location_argument
 @click.argument("ids", nargs=-1, metavar="[ID]...")

@@ -41,7 +41,7 @@ Examples:
 @click.option(
     "--rerank",
     metavar="MODEL",
-    help="A cross-encoder, or a model for late interaction, that reranks the candidates.",
+    help="A cross-encoder that reranks the candidates, or a model for late interaction.",
 )
 @flags.candidates_option("Texts")
 @flags.fast_option
