@@ -47,7 +47,7 @@ BLOCK = 8192  # pairs tokenized at once
 _ADVICE = "Shorten them, or use on_long='truncate' to cut them without this line"
 
 
-ScoreKind = Literal["logit", "probability", "maxsim"]
+ScoreKind = Literal["logit", "probability"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +58,7 @@ class Ranking(ShownResult):
     """(k,) positions in the documents."""
     score: Vectors
     """(k,)"""
-    kind: ScoreKind
+    kind: ScoreKind | Literal["maxsim"]
     """What the scores are: probabilities from 0 to 1, logits, which have no bounds, or MaxSim of a `LateModel`."""
 
     def __len__(self) -> int:

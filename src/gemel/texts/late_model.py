@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any, Literal, Unpack
 
 import numpy as np
 
 from gemel.checkpoint.folder import SearchSide
 from gemel.checkpoint.modules import is_late_model
 from gemel.checkpoint.sources import find_model, given_name
-from gemel.cross_model import CrossModel, Ranking, ScoreKind, load_cross
+from gemel.cross_model import CrossModel, Ranking, load_cross
 from gemel.encoder.batches import Lanes, Positions, distinct_rows, run
 from gemel.encoder.cross import check_pairs, check_text_list
 from gemel.encoder.engines.engine import EnginePool
@@ -150,7 +150,7 @@ class LateModel(FixedAttributes):
         return self._engines[self.precision].name
 
     @property
-    def score_kind(self) -> ScoreKind:
+    def score_kind(self) -> Literal["maxsim"]:
         """What `scores` and `rank` give."""
         return "maxsim"
 
