@@ -120,12 +120,12 @@ def _ends(
     file: GgufFile, tokens: list[str], *, before: bool, after: bool, ids: _Ends = (None, None)
 ) -> _Ends:
     """The ends of a text as the file says; the defaults are those of llama.cpp."""
-    asked = {"bos": (before, ids[0]), "eos": (after, ids[1])}
+    requested = {"bos": (before, ids[0]), "eos": (after, ids[1])}
     first, last = (
         _id(file, tokens, f"{name}_token_id", default)
         if file.flag(f"tokenizer.ggml.add_{name}_token", wanted)
         else None
-        for name, (wanted, default) in asked.items()
+        for name, (wanted, default) in requested.items()
     )
     return first, last
 

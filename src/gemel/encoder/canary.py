@@ -371,13 +371,13 @@ def _status(store: CanaryStore, record: CanaryRecord, engine: str, precision: st
 
         level = chosen_level() if levels() else None
     now, last = environment(engine, level, precision, store.files), record.sets[-1]
-    held = now in last.environments if record.knows(now) else None
+    holds = now in last.environments if record.knows(now) else None
     return {
         "engine": engine,
         "precision": precision,
         "recorded": last.recorded,
         "by": _shown(last.environments[0]),
-        "holds": held,
+        "holds": holds,
         "changes": len(record.sets) - 1,
     }
 

@@ -200,8 +200,8 @@ class LateModel(FixedAttributes):
         """
         settings = with_keywords(options or CrossOptions(), keywords, "late interaction")
         pairs = check_pairs(queries, documents)
-        asked, rows = distinct_rows([pair[0] for pair in pairs])
-        vectors = self._encode(asked, "query", replace(settings, max_length=None))
+        distinct, rows = distinct_rows([pair[0] for pair in pairs])
+        vectors = self._encode(distinct, "query", replace(settings, max_length=None))
         distinct, columns = distinct_rows([pair[1] for pair in pairs])
         out = np.empty(len(pairs), dtype=np.float32)
         for start in range(0, len(distinct), _BLOCK):
@@ -228,8 +228,8 @@ class LateModel(FixedAttributes):
             check_count("k", k)
         settings = with_keywords(options or CrossOptions(), keywords, "late interaction")
         if isinstance(documents, MultiVectors):
-            asked = self._encode([query], "query", replace(settings, max_length=None))
-            score = maxsim(asked.of(0), documents)
+            encoded = self._encode([query], "query", replace(settings, max_length=None))
+            score = maxsim(encoded.of(0), documents)
         else:
             texts = check_text_list(documents, "documents", "rank(query, [document])")
             score = self.scores([query] * len(texts), texts, settings)
