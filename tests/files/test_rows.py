@@ -7,6 +7,7 @@ import io
 import json
 import sys
 import tracemalloc
+from pathlib import Path
 
 import pytest
 
@@ -176,6 +177,21 @@ def test_a_bad_row_is_reported_with_its_line(tmp_path, name, data, line, reason)
     with pytest.raises(InputError) as caught:
         texts(path)
     assert str(caught.value).startswith(f"{path}:{line}: {reason}")
+
+
+@pytest.mark.parametrize(("name", "data", "line", "reason"), BAD)
+def test_an_error_closes_the_file(tmp_path, monkeypatch, name, data, line, reason):
+    path, opened = write(tmp_path, name, data), []
+
+    def recorded(self, *args, open=Path.open, **options):
+        opened.append(open(self, *args, **options))
+        return opened[-1]
+
+    monkeypatch.setattr(Path, "open", recorded)
+    rows = read_rows(path)
+    with pytest.raises(InputError) as caught:  # its traceback is alive while the files are looked at
+        list(rows)
+    assert opened and all(file.closed for file in opened), caught.value
 
 
 @pytest.mark.parametrize(("name", "data", "line", "reason"), BAD)

@@ -13,8 +13,8 @@ import io
 import json
 import sys
 import zlib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import date, datetime
@@ -47,6 +47,11 @@ def reading_as(encoding: str) -> Iterator[None]:
         yield
     finally:
         _ENCODING.reset(token)
+
+
+def default_encoding() -> str:
+    """That of `reading_as`, else utf-8."""
+    return _ENCODING.get()
 
 
 def check_encoding(encoding: str) -> str:
@@ -189,23 +194,23 @@ class RecordFile:
         return InputError(f"{self.name}:{bad.line}: {bad.reason}")
 
     def _table_records(self, choose: Choose) -> Iterator[Record | Bad]:
-        rows = self._table()
-        first = next(rows, None)
-        if first is None:
-            return
-        header = first[1]
-        names = choose(dict.fromkeys(header, "string"))
-        self._check_unique(names, header)
-        indices = [header.index(name) for name in names]
-        for line, fields in rows:
-            if isinstance(fields, Bad):
-                yield fields
-            elif len(fields) == len(header):
-                yield Record(line, tuple([fields[index] for index in indices]))
-            elif fields != [""]:  # an empty line is not a row
-                yield Bad(line, f"{len(fields)} fields, but the first line names {len(header)} columns")
+        with closing(self._table()) as rows:
+            first = next(rows, None)
+            if first is None:
+                return
+            header = first[1]
+            names = choose(dict.fromkeys(header, "string"))
+            self._check_unique(names, header)
+            indices = [header.index(name) for name in names]
+            for line, fields in rows:
+                if isinstance(fields, Bad):
+                    yield fields
+                elif len(fields) == len(header):
+                    yield Record(line, tuple([fields[index] for index in indices]))
+                elif fields != [""]:  # an empty line is not a row
+                    yield Bad(line, f"{len(fields)} fields, but the first line names {len(header)} columns")
 
-    def _table(self) -> Iterator[tuple[int, Any]]:
+    def _table(self) -> Generator[tuple[int, Any]]:
         """The header, then the fields of each row, with their lines."""
         lines = self._lines()
         rows = _csv_fields(lines) if self.kind == "csv" else _tsv_fields(lines)
