@@ -33,6 +33,11 @@ writer.write_kv_data_to_file()
 writer.close()
 assert GgufFile(__import__("pathlib").Path("m.gguf")).get("general.architecture") == "bert"
 """,
+    "files": """
+open("notes.md", "w").write("# Title\\n\\nA text.\\n")
+assert [each.heading for each in gemel.read_documents("notes.md")] == ["Title"]
+import docx, pypdf, selectolax.lexbor
+""",
     "parquet": """
 import pyarrow, pyarrow.parquet
 pyarrow.parquet.write_table(pyarrow.table({"text": texts}), "texts.parquet")

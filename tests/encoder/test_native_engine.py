@@ -14,6 +14,7 @@ from gemel.checkpoint.architecture import model_types
 from gemel.encoder.engines import native
 from gemel.encoder.engines.engine import arithmetic
 from gemel.encoder.engines.onnx import OnnxEngine
+from gemel.encoder.engines.reference import PlainNetwork
 from gemel.encoder.int8 import Int8Store, quantize_linear
 from gemel.encoder.network import Block, Linear, Network, Norm, Rotary, rotary_speeds
 from gemel.encoder.weights import read_network
@@ -123,6 +124,43 @@ def test_every_architecture_takes_several_lengths_in_one_call(folder, level):
     groups = [some_ids(2, 40), some_ids(3, 9)]
     for ids, states in zip(groups, engine.hidden_many(groups), strict=True):
         np.testing.assert_array_equal(states, engine.hidden(ids))
+
+
+@pytest.mark.parametrize("level", DISTINCT)
+def test_tokens_that_none_sees_change_no_other_in_any_architecture(folder, level):
+    network = read_network(*read_folder(folder))
+    engine = native.NativeEngine(network, level=level)
+    groups = [some_ids(3, 60), some_ids(2, 9)]
+    seen = [np.array([4, 60, 49]), np.array([1, 8])]
+    several = engine.hidden_many(groups, seen=seen)
+    for ids, states, counts in zip(groups, several, seen, strict=True):
+        for text, own, count in zip(ids, states, counts, strict=True):
+            alone = engine.hidden_many([text[None]], seen=[np.array([count])])[0][0]
+            np.testing.assert_array_equal(own, alone)
+            expected = PlainNetwork(network).hidden(text[None], count)[0]
+            np.testing.assert_allclose(own, expected, rtol=0, atol=2e-5)
+    everything = [np.full(len(ids), ids.shape[1]) for ids in groups]
+    for one, other in zip(
+        engine.hidden_many(groups), engine.hidden_many(groups, seen=everything), strict=True
+    ):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_a_text_sees_at_least_one_token_and_no_more_than_it_has(plain):
+    engine = native.NativeEngine(plain)
+    for seen in ([0, 5], [5, 6], [5]):
+        with pytest.raises(InputError, match="seen must be from 1"):
+            engine.hidden_many([some_ids(2, 5)], seen=[np.array(seen)])
+
+
+@pytest.mark.parametrize(("precision", "level"), KERNELS)
+def test_tokens_that_none_sees_have_the_same_bits_on_every_level(plain, precision, level):
+    ids, seen = some_ids(4, 50), [np.array([3, 20, 49, 50])]
+    states = native.NativeEngine(plain, precision=precision, level=level).hidden_many([ids], seen=seen)[0]
+    assert np.isfinite(states).all()
+    if precision != "bfloat16" and level in FUSING:
+        best = native.NativeEngine(plain, precision=precision, level=FUSING[0])
+        np.testing.assert_array_equal(states, best.hidden_many([ids], seen=seen)[0])
 
 
 @pytest.mark.parametrize("level", LEVELS)

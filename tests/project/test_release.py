@@ -21,7 +21,7 @@ from promises import DEVELOPERS, PROMISES, program  # noqa: E402
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 WHEEL = [
     *IN_WHEEL,
-    *(f"{kernel}{level}.cpython-311.so" for kernel in KERNELS for level in LEVELS["x86_64"]),
+    *(f"{kernel}{level}.so" for kernel in KERNELS for level in LEVELS["x86_64"]),
     *(f"gemel-0.1.0.dist-info/licenses/{name}" for name in ("LICENSE", "NOTICE")),
 ]
 ARCHIVE = [f"gemel-0.1.0/{name}" for name in IN_ARCHIVE]

@@ -10,15 +10,19 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gemel.checkpoint.folder import Checkpoint
 from gemel.encoder.engines.engine import Engine, MixingEngine
-from gemel.encoder.tokenizer import TokenIds
-from gemel.options import parse_bytes
-from gemel.types import Vectors
+from gemel.encoder.head import check_finite
+from gemel.encoder.tokenizer import TextPreparer, TokenIds, warn_of_long
+from gemel.errors import InputError
+from gemel.options import EncodeOptions, parse_bytes
+from gemel.types import TokenEmbeddings, Vectors
 
 Positions = NDArray[np.int64]
 
@@ -38,10 +42,12 @@ def run(
     lanes: Lanes,
     threads: int | None,
     memory: int | str,
+    seen: Positions | None = None,
 ) -> None:
     """Hidden states of all pieces, batch by batch, passed to `keep(positions, hidden)` from any lane.
 
-    `threads` None: all usable cores. A piece without tokens is never passed on.
+    `threads` None: all usable cores. A piece without tokens is never passed on. `seen`: of each piece, how many tokens
+    its tokens see, for a `MixingEngine`; None: all.
     """
     from gemel.files.machine import usable_cores
 
@@ -66,11 +72,54 @@ def run(
 
     def work(batch: list[Positions]) -> None:
         ids = [np.stack([pieces[position] for position in group]) for group in batch]
-        states = mixing.hidden_many(ids, spare) if mixing else [engine.hidden(each, spare) for each in ids]
+        if mixing is None:
+            states = [engine.hidden(each, spare) for each in ids]
+        else:
+            states = mixing.hidden_many(
+                ids, spare, None if seen is None else [seen[group] for group in batch]
+            )
         for group, hidden in zip(batch, states, strict=True):
             keep(group, hidden)
 
     lanes.run(work, batches, threads)
+
+
+@dataclass(frozen=True)
+class TokenReader:
+    """A model up to its hidden states: `run(pieces, keep=...)` passes them on as `run` does."""
+
+    checkpoint: Checkpoint
+    preparer: TextPreparer
+    run: Callable[..., None]
+    width: int
+
+
+def token_embeddings(
+    reader: TokenReader, texts: Sequence[str], options: EncodeOptions
+) -> list[TokenEmbeddings]:
+    """The hidden states of each text, which is cut where it is long."""
+    if options.on_long == "chunk":
+        raise InputError(
+            "token vectors of a text in chunks are not defined. Use on_long='warn' or 'truncate'"
+        )
+    windows = reader.preparer.windows(texts, options)
+    if options.on_long == "warn":
+        tokens, kept = np.array([(each.tokens, each.kept) for each in windows]).reshape(-1, 2).T
+        warn_of_long(tokens, kept, reader.preparer.limit(options))
+    vectors: list[Vectors] = [np.zeros((0, reader.width), np.float32)] * len(texts)
+
+    def keep(positions: Positions, hidden: Vectors) -> None:
+        check_finite(hidden, reader.checkpoint)
+        for position, states in zip(positions, hidden, strict=True):
+            vectors[position] = states.copy()
+
+    pieces = [window.pieces[0] for window in windows]
+    reader.run(pieces, keep=keep)
+    skipped = reader.preparer.prompt_tokens(options)
+    return [
+        TokenEmbeddings(tuple(reader.preparer.tokenizer.names(piece)), states, skipped)
+        for piece, states in zip(pieces, vectors, strict=True)
+    ]
 
 
 def distinct_rows(items: Sequence[Item]) -> tuple[list[Item], Positions]:

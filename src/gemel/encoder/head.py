@@ -6,7 +6,7 @@ The bits of a row do not depend on the other rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -140,6 +140,31 @@ _ACTIVATIONS: dict[str, Callable[[Vectors], Vectors]] = {
 
 
 _ROWS = 2048  # pairs at once: the largest part, 2048 x 1024 dimensions x 4 bytes, is 8 MB
+
+
+def classification_head(
+    checkpoint: Checkpoint, options: EncodeOptions | None = None, named: Collection[str] = ()
+) -> ClassificationHead:
+    """The head of the checkpoint; an error if it has none, or if `options` make other vectors than it takes.
+
+    `named`: options that were given by name, whatever their value.
+    """
+    if checkpoint.relation is None:
+        raise InputError(
+            f"the model {checkpoint.name} has no classification head. Train one with --objective classification"
+        )
+    default = EncodeOptions()
+    for name in ("dim", "output", "normalize"):
+        if name in named or getattr(options or default, name) != getattr(default, name):
+            raise InputError(
+                f"relation takes no {name}: its head was trained on the vectors of the default options"
+            )
+    return checkpoint.relation
+
+
+def relation_probabilities(checkpoint: Checkpoint, left: ArrayLike, right: ArrayLike) -> Vectors:
+    """`classification_probabilities` by the head of the checkpoint."""
+    return classification_probabilities(classification_head(checkpoint), left, right)
 
 
 def classification_probabilities(head: ClassificationHead, left: ArrayLike, right: ArrayLike) -> Vectors:

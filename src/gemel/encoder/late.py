@@ -1,8 +1,9 @@
 """Late interaction (ColBERT): the settings of a checkpoint, and texts to the tokens whose vectors are compared.
 
-Three layouts are read: PyLate (a token is put before queries and another before documents), the checkpoints of
-Stanford's ColBERT (`linear.weight` beside the network, artifact.metadata), and MultiVectorEncoder of
-sentence-transformers (prompts). Queries are filled up with mask tokens, whose vectors count too (query expansion).
+Four layouts are read: PyLate (a token is put before queries and another before documents), the checkpoints of
+Stanford's ColBERT (`linear.weight` beside the network, artifact.metadata), MultiVectorEncoder of sentence-transformers
+(prompts), and BGE-M3 (colbert_linear beside a sentence encoder). Queries of most are filled up with mask tokens, whose
+vectors count too (query expansion).
 """
 
 from __future__ import annotations
@@ -11,13 +12,21 @@ import string
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gemel.checkpoint.architecture import architecture_of, key_set, least, max_positions, model_types
-from gemel.checkpoint.files import inside, module_weights, read_json, read_object, read_object_if_there
+from gemel.checkpoint.files import (
+    has_m3_layers,
+    inside,
+    m3_layer,
+    module_weights,
+    read_json,
+    read_object,
+    read_object_if_there,
+)
 from gemel.checkpoint.folder import Checkpoint, SearchSide, read_checkpoint
 from gemel.checkpoint.modules import Steps, is_late_model
 from gemel.checkpoint.settings import refuse_unknown
@@ -28,8 +37,6 @@ from gemel.encoder.tokenizer import TextTokenizer, TokenIds, Windows, cut
 from gemel.encoder.weights import read_network
 from gemel.errors import InputError, ModelError
 from gemel.types import Vectors
-
-LateOutput = Literal["float32", "float16", "int8"]
 
 _QUERY_LENGTH, _DOCUMENT_LENGTH = 32, 180  # of PyLate, where a checkpoint names none
 
@@ -80,6 +87,8 @@ class LateCheckpoint:
     skipping: tuple[str, ...] = ("document",)
     """The sides on which they get none."""
     normalize: bool = True
+    skip_first: bool = False
+    """The first token of a text gets no vector, because it stands for the whole text (BGE-M3)."""
 
     @property
     def name(self) -> str:
@@ -92,6 +101,8 @@ class LateCheckpoint:
 def read_late(folder: Path, *, name: str | None = None) -> LateCheckpoint:
     """The model for late interaction in `folder`; `name` is what messages call it (default: the folder's own)."""
     folder = Path(folder)
+    if has_m3_layers(folder):
+        return _m3(folder, name)
     if not is_late_model(folder):
         raise ModelError(
             f"{folder} is not a model for late interaction (ColBERT). Load it with gemel.load(...), or with "
@@ -155,6 +166,22 @@ def _stanford(folder: Path, name: str | None) -> LateCheckpoint:
         document=LateSide(str(settings.get("doc_token_id") or "[unused1]"), "", document),
         expansion=Expansion(length, settings.get("attend_to_mask_tokens") is True, None),
         skipped=tuple(string.punctuation) if punctuation else (),
+    )
+
+
+def _m3(folder: Path, name: str | None) -> LateCheckpoint:
+    """Queries and documents are encoded in the same way."""
+    encoder = read_checkpoint(folder, name=name)
+    tensors = m3_layer(folder, "colbert_linear")
+    side = LateSide(None, "", encoder.max_length)
+    return LateCheckpoint(
+        encoder=encoder,
+        projection=(Linear(tensors["weight"], tensors["bias"]),),
+        query=side,
+        document=side,
+        expansion=None,
+        skipped=(),
+        skip_first=True,
     )
 
 
@@ -350,6 +377,27 @@ class LateTokenizer:
         )
         return [self._prepared(content, side, limit) for content in contents]
 
+    def offsets(
+        self, text: str, side: SearchSide, length: int | None = None
+    ) -> list[tuple[int, int] | tuple[None, None]]:
+        """Which characters of a text each of its vectors stands for; None: a special token, or one of the prompt."""
+        (ready,) = self.prepare([text], side, length)
+        prompt, special, prefixed = (
+            self._checkpoint.side(side).prompt,
+            self.texts.special,
+            self._prefixes[side],
+        )
+        pieces = self.texts.pieces(prompt + text, special=False)
+        count = ready.kept - len(special) - (prefixed is not None)
+        spans: list[tuple[int, int] | tuple[None, None]] = [(None, None)] * len(special.before)
+        for piece in pieces[:count]:
+            start, stop = piece.start - len(prompt), piece.stop - len(prompt)
+            spans.append((start, stop) if start >= 0 else (None, None))
+        if prefixed is not None:
+            spans.insert(min(1, len(spans)), (None, None))
+        spans += [(None, None)] * (len(ready.ids) - len(spans))  # special tokens, and what fills up a query
+        return [spans[position] for position in ready.counted]
+
     def _prepared(self, content: TokenIds, side: SearchSide, limit: int | None) -> LateTokens:
         prefix = self._prefixes[side]
         extra = 0 if prefix is None else 1
@@ -369,8 +417,10 @@ class LateTokenizer:
             ids = np.concatenate([ids, np.full(missing, self._filler, dtype=np.int32)])
             counted = np.arange(len(ids))
             keys = len(ids) if expansion.attend else keys
+        if self._checkpoint.skip_first:
+            counted = counted[1:]
         if side in self._checkpoint.skipping:
-            counted = counted[~np.isin(ids, self._skipped)]
+            counted = counted[~np.isin(ids[counted], self._skipped)]
         return LateTokens(ids, keys, counted, window.tokens + extra, window.kept + extra)
 
 
@@ -419,7 +469,7 @@ def _token_name(value: object) -> str | None:
 
 
 class UnseenTokensNetwork(PlainNetwork):
-    """Runs queries whose mask tokens are not seen by any token, which no engine does: in NumPy, one text at a time.
+    """Runs queries whose mask tokens are not seen by any token, where the engine cannot: in NumPy, one text at a time.
 
     Weights are in memory in float32. The bits of a text do not depend on other texts: it runs alone.
     """

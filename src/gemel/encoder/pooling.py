@@ -108,6 +108,12 @@ def pool_each(hidden: Vectors, modes: tuple[str, ...], skips: NDArray[np.int64])
     return out
 
 
+def sum_of_tokens(states: Vectors) -> Vectors:
+    """(t, d) -> (d,): the sum that `mean` divides, with the same bits; t is at least 1."""
+    total: Vectors = _sum_numpy(states[None])[0]
+    return total
+
+
 def join_windows(pooled: Vectors, weights: Sequence[Sequence[int]]) -> Vectors:
     """One row per text that was split into windows: the mean of its rows of `pooled`, weighted."""
     out = np.empty((len(weights), pooled.shape[1]), dtype=np.float32)

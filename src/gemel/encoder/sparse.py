@@ -1,8 +1,9 @@
 """From hidden states to weights of words: the head of a masked language model, and what SPLADE does with its numbers.
 
-The product with the word table is by far the largest one of such a model. It is made for the tokens of one text at a
-time, so that a text has the same bits in every batch; and in blocks whose numbers are reduced while they are in the
-cache, so that memory grows neither with the text nor with the vocabulary.
+The product with the word table is by far the largest one of such a model. The compiled kernel makes it where there is
+one (native/head.h), NumPy elsewhere: for the tokens of one text at a time, so that a text has the same bits in every
+batch. Both reduce the numbers of a block while they are in the cache, so that memory grows neither with the text nor
+with the vocabulary.
 """
 
 from __future__ import annotations
@@ -14,10 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gemel.checkpoint.architecture import ARCHITECTURES, Config, architecture_of
-from gemel.checkpoint.sparse import AutoEncoder, Splade
-from gemel.encoder.network import Activation, Array, Norm
+from gemel.checkpoint.sparse import AutoEncoder, Splade, TokenLayer
+from gemel.encoder.engines import native
+from gemel.encoder.network import Activation, Array, Linear, Norm
+from gemel.encoder.tokenizer import TokenIds
 from gemel.encoder.weights import CheckpointWeights, activation_of, positive
 from gemel.errors import ModelError
+from gemel.options import Precision
 from gemel.types import Vectors
 
 _TOKENS, _WORDS = 512, 2048  # of a block: at most 4 MB
@@ -81,8 +85,36 @@ def read_masked_head(config: Config, weights: Mapping[str, Array]) -> MaskedHead
     )
 
 
+class WordWeights:
+    """The weights of words from the hidden states of texts. Safe to call from several threads."""
+
+    def __init__(self, head: MaskedHead, step: Splade, precision: Precision = "float32") -> None:
+        """`precision`: of the product with the word table, in the compiled kernel."""
+        self._head, self._step = head, step
+        self._native = None
+        if native.levels():
+            dense, table = Linear(head.weight, head.bias), Linear(head.table, head.table_bias)
+            sums = step.pooling == "sum"
+            self._native = native.NativeWordHead(
+                *(dense, head.norm, table, head.activation),
+                logarithms=step.logarithms,
+                sums=sums,
+                precision=precision,
+            )
+
+    def __call__(self, hidden: Vectors, threads: int = 1) -> Vectors:
+        """(b, t, width) -> (b, vocabulary), mostly zeros; a text has the same bits in any batch.
+
+        The compiled kernel uses up to `threads` cores.
+        """
+        if self._native is None:
+            return np.stack([word_weights(self._head, self._step, states) for states in hidden])
+        texts, tokens, width = hidden.shape
+        return self._native.weights(hidden.reshape(texts * tokens, width), [tokens] * texts, threads)
+
+
 def word_weights(head: MaskedHead, step: Splade, hidden: Vectors) -> Vectors:
-    """(t, width) hidden states of one text -> (vocabulary,) the weight of each word, mostly zero."""
+    """(t, width) hidden states of one text -> (vocabulary,) the weight of each word, in NumPy."""
     pooled = np.zeros(head.vocabulary, dtype=np.float32)
     block = np.empty(min(len(hidden), _TOKENS) * _WORDS, dtype=np.float32)
     for start in range(0, len(hidden), _TOKENS):
@@ -110,6 +142,19 @@ def strongest_dimensions(step: AutoEncoder, vector: Vectors) -> Vectors:
         vector = vector / (vector.std(ddof=1) + np.float32(1e-5))
     out = np.einsum("oi,i->o", step.weight, vector - step.before)
     return np.asarray(np.maximum(out + step.bias, np.float32(0)), dtype=np.float32)
+
+
+def token_weights(
+    step: TokenLayer, ids: TokenIds, hidden: Vectors, left_out: TokenIds, columns: int
+) -> Vectors:
+    """(t, width) hidden states of one text -> (columns,) the largest weight of each of its tokens, never below zero.
+
+    `left_out`: tokens without a weight, because they are no words.
+    """
+    weights = np.zeros(columns, dtype=np.float32)
+    np.maximum.at(weights, ids, hidden @ step.weight + step.bias)
+    weights[left_out] = 0
+    return weights
 
 
 def _logarithms(numbers: Vectors, times: int) -> Vectors:

@@ -118,6 +118,11 @@ class TextTokenizer:
         """The tokens as they are in the vocabulary."""
         return [self._tokenizer.id_to_token(int(i)) or "" for i in ids]
 
+    def id_of(self, token: str) -> int | None:
+        """The id of a token of the vocabulary; None: it is not there."""
+        number: int | None = self._tokenizer.token_to_id(token)
+        return number
+
     def pieces(self, text: str, *, special: bool = True) -> list[Piece]:
         """The tokens of a text with their offsets, special tokens included unless `special` is False."""
         encoding = self._encoding(text, special=special and len(self.special) > 0)

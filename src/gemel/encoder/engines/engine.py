@@ -11,6 +11,9 @@ from collections.abc import Sequence
 from functools import cache, partial
 from typing import TYPE_CHECKING, Protocol, get_args, runtime_checkable
 
+import numpy as np
+from numpy.typing import NDArray
+
 from gemel.checkpoint.architecture import architecture_of, model_types
 from gemel.checkpoint.folder import Checkpoint, static_table
 from gemel.encoder.tokenizer import outside
@@ -50,8 +53,10 @@ class Engine(Protocol):
 class MixingEngine(Engine, Protocol):
     """An engine that takes groups of several lengths in one call, so that few texts of many lengths fill it."""
 
-    def hidden_many(self, groups: Sequence[Ids], threads: int = 1) -> list[Vectors]:
-        """`hidden` of each group."""
+    def hidden_many(
+        self, groups: Sequence[Ids], threads: int = 1, seen: Sequence[NDArray[np.int64]] | None = None
+    ) -> list[Vectors]:
+        """`hidden` of each group. `seen`: of each text, how many tokens its tokens see, from the first; None: all."""
         ...
 
 
@@ -165,7 +170,7 @@ class KernelWarning(UserWarning):
 @cache
 def _warn_not_compiled() -> None:
     """Warn once; not in the processes of a pool, of which each would repeat it."""
-    from gemel.files.isolation import is_pool_process
+    from gemel.files.machine import is_pool_process
 
     if not is_pool_process():
         warnings.warn(

@@ -11,7 +11,6 @@ import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
-from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from sys import getrefcount
 from typing import Any
@@ -20,8 +19,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gemel.encoder.engines.engine import check_ids
-from gemel.encoder.int8 import Int8Store, smoothing_factors
-from gemel.encoder.network import Array, Block, Convolution, Linear, Network, Norm, Rotary, WordStep
+from gemel.encoder.int8 import Int8Store, quantize_linear, smoothing_factors
+from gemel.encoder.network import (
+    Activation,
+    Array,
+    Block,
+    Convolution,
+    Linear,
+    Network,
+    Norm,
+    Rotary,
+    WordStep,
+)
 from gemel.errors import InputError
 from gemel.options import Precision, from_environment
 from gemel.types import Ids, Vectors
@@ -102,6 +111,15 @@ class _Network(ctypes.Structure):
     )
 
 
+class _WordHead(ctypes.Structure):
+    _fields_ = (
+        ("dense", _Linear),
+        ("table", _Linear),
+        ("norm", _Norm),
+        *((name, _number) for name in ("activation", "logarithms", "sums")),
+    )
+
+
 def levels() -> list[str]:
     """The kernels that were compiled and that this processor runs, best first; empty where nothing was compiled."""
     if not _path("baseline"):
@@ -137,8 +155,8 @@ def why_not(network: Network) -> str | None:
 
 def _path(level: str) -> Path | None:
     folder = Path(__file__).parent.parent / "native"
-    paths = (folder / f"_{level}{suffix}" for suffix in EXTENSION_SUFFIXES)
-    return next((path for path in paths if path.exists()), None)
+    path = folder / f"_{level}.so"
+    return path if path.exists() else None
 
 
 @cache
@@ -158,7 +176,13 @@ def _library(level: str) -> ctypes.CDLL:
     library.gemel_scratch_bytes.argtypes = (network, _number, _number)
     library.gemel_hidden.restype = None
     library.gemel_hidden.argtypes = (
-        network, _pointer, _pointer, _number, _number, _pointer, _pointer, ctypes.c_int,
+        network, _pointer, _pointer, _number, _number, _pointer, _pointer, ctypes.c_int, _pointer,
+    )  # fmt: skip
+    library.gemel_head_bytes.restype = _number
+    library.gemel_head_bytes.argtypes = (ctypes.POINTER(_WordHead), _number)
+    library.gemel_word_weights.restype = None
+    library.gemel_word_weights.argtypes = (
+        ctypes.POINTER(_WordHead), _pointer, _pointer, _number, _pointer, _pointer, ctypes.c_int,
     )  # fmt: skip
     return library
 
@@ -206,14 +230,19 @@ class NativeEngine:
         """(b, t) token ids -> (b, t, width) hidden states; further threads share the matrices of the call."""
         return self.hidden_many([ids], threads)[0]
 
-    def hidden_many(self, groups: Sequence[Ids], threads: int = 1) -> list[Vectors]:
-        """`hidden` of each group, all of them in one call."""
+    def hidden_many(
+        self, groups: Sequence[Ids], threads: int = 1, seen: Sequence[NDArray[np.int64]] | None = None
+    ) -> list[Vectors]:
+        """`hidden` of each group, all of them in one call. `seen`: of each text, how many tokens its tokens see."""
         for ids in groups:
             check_ids(ids, vocabulary=self._vocabulary, max_positions=self._max_positions)
         rows = np.concatenate([np.ascontiguousarray(ids, dtype=np.int32).ravel() for ids in groups])
         lengths = np.repeat([ids.shape[1] for ids in groups], [len(ids) for ids in groups])
         starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
         longest = int(lengths.max())
+        keys = None if seen is None else np.concatenate(seen).astype(np.int64)
+        if keys is not None and (keys.shape != lengths.shape or (keys < 1).any() or (keys > lengths).any()):
+            raise InputError(f"seen must be from 1 to the tokens of each of the {len(lengths)} texts")
         out = self._output(len(rows))
         self._library.gemel_hidden(
             self._network,
@@ -224,6 +253,7 @@ class NativeEngine:
             out.ctypes.data,
             self._memory(len(rows), longest).ctypes.data,
             threads,
+            None if keys is None else keys.ctypes.data,
         )
         borders = np.cumsum([ids.size for ids in groups])[:-1]
         return [
@@ -431,6 +461,78 @@ class NativeEngine:
         return int(array.ctypes.data)
 
 
+class NativeWordHead:
+    """The head of a masked language model and SPLADE's pooling: see native/head.h.
+
+    The word table is multiplied in `precision`, what comes before it in float32.
+    """
+
+    def __init__(
+        self,
+        dense: Linear,
+        norm: Norm,
+        table: Linear,
+        activation: Activation,
+        *,
+        logarithms: int,
+        sums: bool,
+        precision: Precision,
+    ) -> None:
+        level = chosen_level()
+        self._library = _library(level)
+        kind = "float32" if precision == "bfloat16" and not runs_bfloat16(level) else precision
+        self._alive: list[NDArray[Any]] = []
+        self._width, self._words = dense.shape[1], table.shape[0]
+        self._head = _WordHead(
+            dense=self._linear(dense, "float32"),
+            table=self._linear(table, kind),
+            norm=_Norm(self._address(norm.weight), self._address(norm.bias), norm.epsilon, norm.rms),
+            activation=_ACTIVATIONS[activation],
+            logarithms=logarithms,
+            sums=sums,
+        )
+        self._scratch = threading.local()
+
+    def weights(self, hidden: Vectors, lengths: Sequence[int], threads: int = 1) -> Vectors:
+        """(tokens, width) of texts of these lengths, one after the other -> (texts, words)."""
+        rows = np.ascontiguousarray(hidden, dtype=np.float32)
+        starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        assert rows.shape == (starts[-1], self._width), "hidden states of another model"
+        size = self._library.gemel_head_bytes(self._head, len(rows))
+        memory: NDArray[np.uint8] | None = getattr(self._scratch, "memory", None)
+        if memory is None or memory.size < size:
+            memory = self._scratch.memory = np.empty(size, dtype=np.uint8)
+        out = np.empty((len(lengths), self._words), dtype=np.float32)
+        self._library.gemel_word_weights(
+            *(self._head, rows.ctypes.data, starts.ctypes.data, len(lengths), out.ctypes.data),
+            *(memory.ctypes.data, threads),
+        )
+        return out
+
+    def _linear(self, linear: Linear, precision: Precision) -> _Linear:
+        (outputs, inputs), kind = linear.shape, _KINDS[precision]
+        packed = _Arena(self._library.gemel_packed_bytes(outputs, inputs, kind)).rest()
+        weight: NDArray[Any] = np.ascontiguousarray(linear.read(), dtype=np.float32)
+        numbers = {"bias": np.zeros(outputs, np.float32) if linear.bias is None else linear.bias}
+        if precision == "int8":
+            small = quantize_linear(weight)
+            weight, numbers["scale"] = small.integers, small.scale
+            numbers["column_sum"] = weight.sum(axis=1, dtype=np.int64).astype(np.float32)
+        self._library.gemel_pack(weight.ctypes.data, outputs, inputs, kind, packed.ctypes.data)
+        self._alive.append(packed)
+        addresses = {  # the kernel may read past the end
+            name: self._address(np.concatenate([values, np.zeros(_CACHE_LINE, np.float32)]))
+            for name, values in numbers.items()
+        }
+        return _Linear(packed=packed.ctypes.data, outputs=outputs, inputs=inputs, kind=kind, **addresses)
+
+    def _address(self, array: Array | None) -> int | None:
+        if array is None:
+            return None
+        self._alive.append(np.ascontiguousarray(array, dtype=np.float32))
+        return int(self._alive[-1].ctypes.data)
+
+
 class _Arena:
     """All packed weights in one array, each aligned to a cache line.
 
@@ -445,3 +547,7 @@ class _Arena:
         taken, self._free = self._free[:size], self._free[size:]
         assert len(taken) == size, "the arena was made too small"
         return taken
+
+    def rest(self) -> NDArray[np.uint8]:
+        """What is left."""
+        return self._free

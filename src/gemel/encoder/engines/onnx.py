@@ -22,7 +22,7 @@ from gemel.encoder.engines.onnx_graph import (
 from gemel.encoder.int8 import smoothing_factors
 from gemel.encoder.network import Network, has_padding, position_rows
 from gemel.errors import InputError
-from gemel.files.isolation import disable_usage_reports
+from gemel.files.machine import disable_usage_reports
 from gemel.options import Precision
 from gemel.types import Ids, Vectors
 

@@ -27,8 +27,7 @@ from gemel.encoder.weights import (
     refuse_unexpected,
 )
 from gemel.errors import InputError, MissingExtra, ModelError
-from gemel.files.isolation import disable_usage_reports
-from gemel.files.machine import usable_cores
+from gemel.files.machine import disable_usage_reports, usable_cores
 from gemel.types import Ids, Vectors
 
 if TYPE_CHECKING:
@@ -432,7 +431,7 @@ def _counts(weight: str, model: Any, children: set[str]) -> bool:  # noqa: ANN40
     if own.partition(".")[0] in children:
         return True
     architectures = model.config.architectures or ()
-    from_larger = any("For" in str(each) for each in architectures)
+    from_larger = any("For" in str(each) or each == "HF_ColBERT" for each in architectures)
     return not (from_larger or is_head(weight))
 
 

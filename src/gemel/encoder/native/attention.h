@@ -145,17 +145,23 @@ static float soften(float *scores, int64_t tokens) {
     });
 }
 
-static Range visible(const Block &block, int64_t first, int64_t last, int64_t tokens) {
-    Range keys = {0, tokens};
+// What the queries `first` .. `last` see of a text whose first `seen` tokens can be seen at all.
+static Range visible(const Block &block, int64_t first, int64_t last, int64_t seen) {
+    Range keys = {0, seen};
     if (block.window >= 0 && first > block.window) keys.begin = first - block.window;
-    if (block.window >= 0 && last + block.window + 1 < tokens) keys.end = last + block.window + 1;
+    if (block.window >= 0 && last + block.window + 1 < seen) keys.end = last + block.window + 1;
     if (block.causal && last + 1 < keys.end) keys.end = last + 1;
+    if (keys.begin > keys.end) keys.begin = keys.end;  // none: the window is behind the last that can be seen
     return keys;
 }
 
 // One row of scores, which starts at key `begin`: keys that are not visible get the weight 0, up to key `end`.
 static float soften_visible(float *scores, Range all_keys, Range keys) {
     int64_t first = keys.begin - all_keys.begin, last = keys.end - all_keys.begin, end = all_keys.end - all_keys.begin;
+    if (first == last) {
+        memset(scores, 0, end * 4);
+        return 0.0f;
+    }
     int64_t start = first / (SUM_LANES / 2) * (SUM_LANES / 2);  // halves of the lanes are added first, in either order
     for (int64_t j = start; j < first; j++) scores[j] = -INFINITY;
     float share = soften(scores + start, last - start);
@@ -234,9 +240,11 @@ struct RelativeScores {
     }
 };
 
-// One text. The scale of the scores is part of the query weights, of the query norm or of the relative tables.
+// One text; its tokens see the first `seen_tokens` of it. The scale of the scores is part of the query weights, of the query
+// norm or of the relative tables.
 template <class Products>
-static void attention_by(const Network &net, const Block &block, float *qkv, float *context, int64_t tokens, Scratch &s) {
+static void attention_by(const Network &net, const Block &block, float *qkv, float *context, int64_t tokens, int64_t seen_tokens,
+                         Scratch &s) {
     int64_t head = block.head, stride = block.qkv_width(), wide = round_up(tokens, LANES), group = block.heads / block.kv_heads;
     if (block.rotary || block.query_norm.weight || block.key_norm.weight || block.value_norm.weight)
         norm_and_rotate(block, qkv, tokens);
@@ -251,7 +259,7 @@ static void attention_by(const Network &net, const Block &block, float *qkv, flo
         relative.read_keys(keys, stride, tokens, h);
         for (int64_t row = 0; row < tokens; row += ATTENTION_ROWS) {
             int64_t rows = tokens - row < ATTENTION_ROWS ? tokens - row : ATTENTION_ROWS;
-            Range seen = whole_panels(visible(block, row, row + rows - 1, tokens), wide);
+            Range seen = whole_panels(visible(block, row, row + rows - 1, seen_tokens), wide);
             Products::scores(queries + row * stride, stride, rows, head, seen, s, wide);
             relative.add(queries + row * stride, stride, h, row, rows, tokens, wide);
             seen.end = seen.end < tokens ? seen.end : tokens;
@@ -261,7 +269,7 @@ static void attention_by(const Network &net, const Block &block, float *qkv, flo
                     const float *bias = block.relative_bias + h * (2 * net.max_positions - 1) + net.max_positions - 1 - (row + r);
                     for (int64_t j = seen.begin; j < seen.end; j++) s.scores[r * wide + j - seen.begin] += bias[j];
                 }
-                shares[r] = soften_visible(s.scores + r * wide, seen, visible(block, row + r, row + r, tokens));
+                shares[r] = soften_visible(s.scores + r * wide, seen, visible(block, row + r, row + r, seen_tokens));
             }
             float *mixed = context + row * block.query_width() + h * head;
             Products::mix(s, wide, rows, head, tokens, seen, mixed, block.query_width());
@@ -273,9 +281,10 @@ static void attention_by(const Network &net, const Block &block, float *qkv, flo
     }
 }
 
-static void attention(const Network &net, const Block &block, float *qkv, float *context, int64_t tokens, Scratch &s) {
+static void attention(const Network &net, const Block &block, float *qkv, float *context, int64_t tokens, int64_t seen_tokens,
+                      Scratch &s) {
     if (HAS_BFLOAT16 && block.qkv.kind == BFLOAT16)
-        attention_by<Bfloat16Products>(net, block, qkv, context, tokens, s);
+        attention_by<Bfloat16Products>(net, block, qkv, context, tokens, seen_tokens, s);
     else
-        attention_by<FloatProducts>(net, block, qkv, context, tokens, s);
+        attention_by<FloatProducts>(net, block, qkv, context, tokens, seen_tokens, s);
 }

@@ -6,10 +6,10 @@
 #include <string>
 
 #include "attention.h"
+#include "head.h"
+#include "processor.h"
 #include "team.h"
-#if defined(__x86_64__)
-#include <cpuid.h>
-#elif defined(__aarch64__) && defined(__linux__)
+#if defined(__aarch64__) && defined(__linux__)
 #include <asm/hwcap.h>
 #include <sys/auxv.h>
 #elif defined(__APPLE__)
@@ -28,17 +28,10 @@ EXPORT const char *gemel_processor_levels() {
         std::string found = "baseline";
         auto add = [&](const char *name, bool announced) { return announced ? (found += ' ', found += name, true) : false; };
 #if defined(__x86_64__)
-        __builtin_cpu_init();
-        unsigned a = 0, b, c, d = 0, more = 0;
-        __get_cpuid_count(7, 1, &more, &b, &c, &d);
-        __get_cpuid_count(7, 0, &a, &b, &c, &d);
-        const unsigned amx = 1u << 22 | 1u << 24 | 1u << 25;  // bfloat16, tiles, int8
-        if (add("avx2", __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))) add("avxvnni", more & 1u << 4);
-        if (add("avx512", __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                              __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq")) &&
-            add("avx512vnni", __builtin_cpu_supports("avx512vnni")) &&
-            add("avx512bf16", __builtin_cpu_supports("avx512bf16")))
-            add("amx", (d & amx) == amx);
+        const Processor has;
+        if (add("avx2", has.avx2)) add("avxvnni", has.avxvnni);
+        if (add("avx512", has.avx512) && add("avx512vnni", has.avx512vnni) && add("avx512bf16", has.avx512bf16))
+            add("amx", has.amx);
 #elif defined(__aarch64__) && defined(__linux__)
         const unsigned long more = getauxval(AT_HWCAP2);
         add("neon-dotprod", getauxval(AT_HWCAP) & HWCAP_ASIMDDP);
@@ -149,8 +142,9 @@ EXPORT int64_t gemel_scratch_bytes(const Network *net, int64_t rows, int64_t lon
 }
 
 // ids (rows,) -> result (rows, width or that of net.output); text i is rows starts[i] to starts[i + 1]. Ids and lengths were checked by the caller.
+// `seen`: of each text, how many of its tokens all of them see, from the first; null: all.
 EXPORT void gemel_hidden(const Network *network, const int32_t *ids, const int64_t *starts, int64_t texts, int64_t longest,
-                         float *result, void *memory, int threads) {
+                         float *result, void *memory, int threads, const int64_t *seen = nullptr) {
     const Network &net = *network;
     TileScope tiles_of_this_thread;
     Team team(threads);
@@ -181,7 +175,7 @@ EXPORT void gemel_hidden(const Network *network, const int32_t *ids, const int64
         linear(block.qkv, x, s.qkv, rows, NONE, s, team);
         for (int64_t text = 0; text < texts; text++)
             attention(net, block, s.qkv + starts[text] * block.qkv_width(), s.context + starts[text] * block.query_width(),
-                      starts[text + 1] - starts[text], s);
+                      starts[text + 1] - starts[text], seen ? seen[text] : starts[text + 1] - starts[text], s);
         linear(block.out, s.context, s.x, rows, NONE, s, team);
         if (block.attention_out_norm.weight) norm_rows(s.x, nullptr, s.x, block.attention_out_norm);
     };
@@ -233,5 +227,33 @@ EXPORT void gemel_hidden(const Network *network, const int32_t *ids, const int64
     }
     if (net.final_norm.weight) norm_rows(hidden, nullptr, hidden, net.final_norm);
     if (net.output) linear(*net.output, hidden, result, rows, NONE, s, team);
+}
+
+EXPORT int64_t gemel_head_bytes(const WordHead *head, int64_t rows) { return HeadScratch(*head, rows, nullptr).bytes + 64; }
+
+// Hidden states (rows, width) of texts, as for gemel_hidden -> result (texts, words).
+EXPORT void gemel_word_weights(const WordHead *head, const float *hidden, const int64_t *starts, int64_t texts, float *result,
+                               void *memory, int threads) {
+    TileScope tiles_of_this_thread;
+    Team team(threads);
+    const int64_t rows = starts[texts], width = head->dense.inputs;
+    HeadScratch s(*head, rows, (void *)round_up((int64_t)memory, 64));
+    Product p = {};
+    p.a = hidden;
+    p.a_stride = p.y_stride = width;
+    p.bias = head->dense.bias;
+    p.activation = (int)head->activation;
+    p.y = s.rows;
+    team.run(panels_of(width), [&](long panel) {
+        float_panel(p, (const float *)head->dense.packed, rows, width, width, panel, 0, width);
+    });
+    for (int64_t r = 0; r < rows; r++) {
+        float *row = s.rows + r * width;
+        add_and_norm(row, nullptr, row, width, head->norm);
+        if (head->table.kind == INT8) quantize_row(row, nullptr, width, s.narrow + r * row_bytes<Int8>(width), s.step + r, s.low + r);
+        if (head->table.kind == BFLOAT16) bfloat16_row(row, width, s.narrow + r * row_bytes<Bfloat16>(width));
+    }
+    memset(result, 0, texts * head->table.outputs * 4);
+    team.run(panels_of(head->table.outputs), [&](long panel) { pool_panel(*head, s, starts, texts, panel, result); });
 }
 }
