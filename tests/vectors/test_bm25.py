@@ -115,6 +115,28 @@ def test_the_older_rules_treat_runs_as_words():
     assert WordRules.from_json(WordRules().to_json()) == WordRules()
 
 
+def test_words_of_a_query_are_found_in_a_text():
+    text = "The cafe\u0301: 東京都, DOG dogs the"
+    shared = WordRules().shared_words("the dog, CAFÉ 東京 cat", text)
+    found = {word: [text[start:stop] for start, stop in spans] for word, spans in shared.items()}
+    assert found == {
+        "the": ["The", "the"],
+        "dog": ["DOG"],
+        "café": ["cafe\u0301"],
+        "東京": ["東京"],
+        "cat": [],
+    }
+    older = WordRules(version=1).shared_words("東京 東京都", text)
+    assert older == {"東京": [], "東京都": [(11, 14)]}
+
+
+@given(st.text("ab 東京ーé.\u0301", max_size=12), st.text("ab 東京ーé.\u0301", max_size=12))
+def test_the_words_that_are_found_are_those_of_both(query, text):
+    for rules in (WordRules(), WordRules(version=1)):
+        found = [word for word, spans in rules.shared_words(query, text).items() if spans]
+        assert set(found) == set(rules.query(query)) & set(rules.document(text))
+
+
 def test_part_of_a_run_finds_it_in_memory():
     assert BM25Index(["東京タワー", "京都"]).rank(["東京"], 2).index.tolist() == [[0, -1]]
 

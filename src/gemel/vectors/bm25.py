@@ -114,19 +114,31 @@ class BM25Index:
         return Counter(words if self._stop_words else [word for word in words if word not in STOP_WORDS])
 
 
-def fuse(rankings: Sequence[Hits], k: int, *, rrf_k: int = RRF_K) -> Hits:
-    """The best `k` by the sum of 1 / (rrf_k + rank) over the rankings, ranks from 1; ties go to the lower position.
+def fuse(
+    rankings: Sequence[Hits], k: int, *, rrf_k: int = RRF_K, weights: Sequence[float] | None = None
+) -> Hits:
+    """The best `k` by the sum of weight / (rrf_k + rank) over the rankings, ranks from 1.
 
-    Scores of the rankings need not be comparable. Entries of -1 do not count; a row with fewer than k documents ends in
-    -1.
+    `weights`: one per ranking; None: 1 each. Scores of the rankings need not be comparable. Ties go to the lower
+    position. Entries of -1 do not count; a row with fewer than k documents ends in -1.
     """
     if not rankings or len({len(each) for each in rankings}) != 1:
         raise InputError("fuse takes rankings of the same queries, at least one")
+    factors = [1.0] * len(rankings) if weights is None else list(weights)
+    if len(factors) != len(rankings) or not all(np.isfinite(each) and each >= 0 for each in factors):
+        raise InputError(
+            f"weights must be one number of at least 0 for each of {len(rankings)} rankings, got {factors}"
+        )
     index = np.full((len(rankings[0]), k), -1, dtype=np.int64)
     score = np.zeros(index.shape, dtype=np.float32)
     for row in range(len(index)):
         ranked = np.concatenate([each.index[row] for each in rankings])
-        gain = np.concatenate([1 / (rrf_k + 1 + np.arange(each.index.shape[1])) for each in rankings])
+        gain = np.concatenate(
+            [
+                factor / (rrf_k + 1 + np.arange(each.index.shape[1]))
+                for each, factor in zip(rankings, factors, strict=True)
+            ]
+        )
         documents, numbers = np.unique(ranked[ranked >= 0], return_inverse=True)
         total = np.bincount(numbers, weights=gain[ranked >= 0], minlength=len(documents))
         best = np.lexsort((documents, -total))[:k]
@@ -161,6 +173,24 @@ class WordRules:
     def query(self, text: str) -> list[str]:
         """The words of a query: of a run without spaces its bigrams only, or its one character."""
         return self._words(text, single=False)
+
+    def shared_words(self, query: str, text: str) -> dict[str, list[tuple[int, int]]]:
+        """Each word of a query, in its order, and where a text has it: start and stop in characters."""
+        found: dict[str, list[tuple[int, int]]] = {word: [] for word in self.query(query)}
+        patterns = _patterns()
+        for run in (_WORD if self.version == 1 else patterns.part).finditer(text):
+            if self.version == 1 or run[1]:
+                for word in self.document(run[0]):
+                    if word in found:
+                        found[word].append(run.span())
+                continue
+            units = [unit.start() for unit in patterns.unit.finditer(run[2])] + [len(run[2])]
+            for first, start in enumerate(units[:-1]):
+                for stop in units[first + 1 : first + 3]:
+                    word = unicodedata.normalize("NFKC", run[2][start:stop]).lower()
+                    if word in found:
+                        found[word].append((run.start() + start, run.start() + stop))
+        return found
 
     def _words(self, text: str, *, single: bool) -> list[str]:
         if self.version == 1:

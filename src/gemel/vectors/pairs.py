@@ -21,8 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from gemel.errors import InputError
-from gemel.files.atomic import sync_open, write_atomic
-from gemel.files.locks import LOCK, lock_folder
+from gemel.files.atomic import LOCK, lock_folder, sync_open, write_atomic
 from gemel.vectors.pair_scan import (
     Best,
     Every,

@@ -10,7 +10,6 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import Any
 
@@ -210,11 +209,24 @@ def library(level: str) -> ctypes.CDLL:
     return loaded
 
 
+@cache
+def late_library(level: str) -> ctypes.CDLL:
+    """The same library, ready for the functions of late interaction."""
+    loaded, rest = library(level), (_pointer, _number, ctypes.c_int, _pointer)
+    loaded.gemel_maxsim.argtypes = (_pointer, _number, ctypes.POINTER(TokensView), *rest)
+    loaded.gemel_centroid_scores.argtypes = (_pointer, _number, ctypes.POINTER(CentroidCodesView), *rest)
+    loaded.gemel_nearest_centroids.argtypes = (
+        *(ctypes.POINTER(CentroidGroupsView), _pointer, _number),
+        *(_number, ctypes.c_int, _pointer),
+    )
+    return loaded
+
+
 @cache  # every search needs it
 def _path(level: str) -> Path | None:
     folder = Path(__file__).parent / "native"
-    paths = (folder / f"_{level}{suffix}" for suffix in EXTENSION_SUFFIXES)
-    return next((path for path in paths if path.exists()), None)
+    path = folder / f"_{level}.so"
+    return path if path.exists() else None
 
 
 class RowsView(ctypes.Structure):
@@ -260,6 +272,36 @@ class HeapsView(ctypes.Structure):
     _fields_ = (
         *((name, _pointer) for name in ("score", "index", "filled", "bias")),
         ("k", _number),
+    )
+
+
+class TokensView(ctypes.Structure):
+    """Stored token vectors; see maxsim.h."""
+
+    _fields_ = (
+        *((name, _pointer) for name in ("values", "offsets", "scales", "nearest", "centroids", "weights")),
+        ("form", _number),
+        ("dim", _number),
+    )
+
+
+class CentroidGroupsView(ctypes.Structure):
+    """Centroids in groups; see maxsim.h."""
+
+    _fields_ = (
+        *((name, _pointer) for name in ("heads", "centroids", "offsets", "numbers")),
+        ("groups", _number),
+        ("dim", _number),
+    )
+
+
+class CentroidCodesView(ctypes.Structure):
+    """Documents by the centroids of their tokens; see maxsim.h."""
+
+    _fields_ = (
+        *((name, _pointer) for name in ("centroids", "offsets", "codes")),
+        ("count", _number),
+        ("dim", _number),
     )
 
 

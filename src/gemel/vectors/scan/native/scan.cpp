@@ -2,9 +2,13 @@
 // result has the same bits whatever the tile, the form of the sums, the thread or the processor.
 #include <vector>
 
+#include "../../../encoder/native/processor.h"
 #include "block.h"
+#include "maxsim.h"
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
+
+#include "inverted.h"
 
 static const long STREAM_ROWS = 64;  // streaming rows prepared together: they stay in the second-level cache
 
@@ -224,15 +228,28 @@ EXPORT void gemel_exact(int kind, const Rows *left, const Rows *right, const int
     for (long at = 0; at < count; at++) out[at] = exact_pair(kind, *left, i[at], *right, j[at]);
 }
 
+// ---- late interaction ----
+
+EXPORT void gemel_maxsim(const float *query, int64_t query_tokens, const Tokens *tokens, const int64_t *chosen, int64_t count,
+                         int threads, float *out) {
+    maxsim(query, query_tokens, *tokens, chosen, count, threads, out);
+}
+
+EXPORT void gemel_centroid_scores(const float *query, int64_t query_tokens, const CentroidCodes *codes, const int64_t *chosen,
+                                  int64_t count, int threads, int32_t *out) {
+    centroid_scores(query, query_tokens, *codes, chosen, count, threads, out);
+}
+
+EXPORT void gemel_nearest_centroids(const CentroidGroups *groups, const float *tokens, int64_t count, int64_t probes, int threads,
+                                    uint16_t *out) {
+    nearest_centroids(*groups, tokens, count, probes, threads, out);
+}
+
 // 0 baseline, 1 avx2, 2 avx512, 3 avx512vnni; called in the baseline kernel.
 EXPORT int gemel_processor_level() {
 #if defined(__x86_64__)
-    __builtin_cpu_init();
-    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return 0;
-    if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") || !__builtin_cpu_supports("avx512vl") ||
-        !__builtin_cpu_supports("avx512dq"))
-        return 1;
-    return __builtin_cpu_supports("avx512vnni") ? 3 : 2;
+    const Processor has;
+    return has.avx512vnni ? 3 : has.avx512 ? 2 : has.avx2 ? 1 : 0;
 #else
     return 0;
 #endif
