@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from gemel.errors import InputError, WorkError
-from gemel.files import locks
-from gemel.files.atomic import atomic_file, atomic_folder, write_atomic
-from gemel.files.locks import LOCK, lock, lock_folder
+from gemel.files import atomic
+from gemel.files.atomic import LOCK, atomic_file, atomic_folder, lock, lock_folder, write_atomic
 
 
 def test_a_folder_has_one_holder_at_a_time_and_keeps_no_lock_file(tmp_path):
@@ -30,7 +29,7 @@ def test_the_file_of_a_killed_job_locks_nothing(tmp_path):
 
 @pytest.mark.parametrize("made_again", [True, False])
 def test_a_file_that_its_holder_removed_meanwhile_is_no_lock(tmp_path, monkeypatch, made_again):
-    real, calls = locks._lock_now, []
+    real, calls = atomic._lock_now, []
 
     def slow(handle: int, folder: Path, busy: str) -> None:
         if not calls:
@@ -40,7 +39,7 @@ def test_a_file_that_its_holder_removed_meanwhile_is_no_lock(tmp_path, monkeypat
         calls.append(os.fstat(handle).st_ino)
         real(handle, folder, busy)
 
-    monkeypatch.setattr(locks, "_lock_now", slow)
+    monkeypatch.setattr(atomic, "_lock_now", slow)
     with lock_folder(tmp_path, "busy"):
         assert (tmp_path / LOCK).stat().st_ino == calls[-1]
     assert len(set(calls)) == 2
@@ -65,7 +64,7 @@ def test_a_folder_that_cannot_be_locked_says_why(tmp_path, monkeypatch):
 
 
 def test_without_locks_the_job_continues(tmp_path, monkeypatch):
-    monkeypatch.setattr(locks.sys, "platform", "win32")
+    monkeypatch.setattr(atomic.sys, "platform", "win32")
     with lock_folder(tmp_path, "busy"), lock_folder(tmp_path, "busy"):
         assert list(tmp_path.iterdir()) == []
 

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from gemel.files.isolation import run_python
+from gemel.files.machine import run_python
 
 SHADOWS = ("typing", "json", "pip")
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from tests.checkpoint.test_sources import KEPT, kept, make_wheel
 
-from gemel.files.isolation import run_python
+from gemel.files.machine import run_python
 
 # What an interpreter, pip or a library looks for by name, in addition to all modules of the standard library.
 MORE_SHADOWS = {
@@ -133,7 +133,7 @@ def test_python_m_removes_the_folder_from_the_path_before_it_imports_anything(tm
 
 
 def test_every_child_interpreter_is_started_by_one_function():
-    """A new call of subprocess, or a new use of this interpreter's path, has to go through gemel.files.isolation."""
+    """A new call of subprocess, or a new use of this interpreter's path, has to go through gemel.files.machine."""
     package = Path(__file__).parents[2] / "src" / "gemel"
     words = (
         "subprocess",
@@ -151,4 +151,4 @@ def test_every_child_interpreter_is_started_by_one_function():
         if any(word in line for word in words) and not line.lstrip().startswith("#")
     }
     # wheels.py names the interpreter in a message.
-    assert result == {"files/isolation.py", "checkpoint/wheels.py"}
+    assert result == {"files/machine.py", "checkpoint/wheels.py"}

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from gemel.files.isolation import disable_usage_reports, is_offline, without_module
+from gemel.files.machine import disable_usage_reports, is_offline, without_module
 from tiny import tiny_bert
 
 # Python's own sockets; strace sees what compiled code does.

@@ -7,7 +7,7 @@ import pytest
 
 from gemel.errors import InputError, WorkError
 from gemel.files.records import RecordFile
-from gemel.files.write_rows import write_rows
+from gemel.files.rows import write_rows
 
 ROWS = [
     {"score": 0.5, "left": "a", "text": "plain"},
@@ -69,7 +69,7 @@ def test_no_rows_make_an_empty_file(tmp_path):
 @pytest.fixture
 def groups_of_two(monkeypatch):
     pytest.importorskip("pyarrow", reason="parquet needs the extra parquet")
-    monkeypatch.setattr("gemel.files.write_rows._GROUP", 2)
+    monkeypatch.setattr("gemel.files.rows._GROUP", 2)
 
 
 def values_in(path, name="a"):
