@@ -16,15 +16,17 @@ import pytest
 
 pytest.importorskip("lance", reason="the extra 'index' is not installed")
 
+import gemel
 from gemel.errors import InputError, WorkError
 from gemel.index.lance.recovery import RecoveredWarning
 from gemel.index.lance.store import LanceStore
 from gemel.index.port import Header
-from index_child import DIM, SIZES, check_whole, rows_of
+from index_child import DIM, KINDS, SIZES, check_whole, kinds_of, rows_of, terms, tokens
+from index_contract import actual
 
 CHILD = Path(__file__).parents[1] / "support" / "index_child.py"
 KILLS = int(os.environ.get("GEMEL_TEST_KILLS", "8"))  # 50 by hand and before a release
-KINDS = "write,write,write,delete,compact,find,switch"
+CHANGES = "write,write,write,delete,compact,find,switch"
 
 
 @contextmanager
@@ -45,8 +47,8 @@ def child(folder, seed, *what):
         started.stdout.close()
 
 
-def create(folder, documents=None):
-    table = LanceStore(folder, **SIZES).create(Header(DIM, {}, {"model": "first"}))
+def create(folder, documents=None, kinds=None):
+    table = LanceStore(folder, **SIZES).create(Header(DIM, {}, {"model": "first"}, kinds=kinds or {}))
     if documents:
         table.write(rows_of(documents), replace=False)
     return table
@@ -95,7 +97,7 @@ def test_a_kill_at_any_moment_loses_nothing(tmp_path):
     chance, model, folder = random.Random(os.environ.get("GEMEL_TEST_SEED", "1")), Model(), tmp_path / "notes"
     create(folder).close()
     for kill in range(KILLS):
-        with child(folder, kill, KINDS) as writer:
+        with child(folder, kill, CHANGES) as writer:
             for _ in range(chance.randint(1, 12)):
                 model.hear(writer.stdout.readline().decode())
             select.select([], [], [], chance.random() * 0.03)  # somewhere inside the change
@@ -107,6 +109,45 @@ def test_a_kill_at_any_moment_loses_nothing(tmp_path):
         result = table.nearest(np.eye(DIM, dtype=np.float32)[:3], 5)
         assert all(set(each.id) <= model.documents.keys() for each in result)
     assert len(model.documents) > 5
+
+
+def test_after_a_kill_every_kind_of_vectors_finds_what_is_stored(tmp_path):
+    chance, model, folder = random.Random(os.environ.get("GEMEL_TEST_SEED", "2")), Model(), tmp_path / "notes"
+    create(folder, kinds=KINDS).close()
+    for kill in range(KILLS // 4):
+        with child(folder, kill, CHANGES) as writer:
+            for _ in range(chance.randint(4, 16)):
+                model.hear(writer.stdout.readline().decode())
+            select.select([], [], [], chance.random() * 0.03)
+            writer.send_signal(signal.SIGKILL)
+            for line in writer.stdout.read().decode().splitlines():
+                model.hear(line)
+        table = LanceStore(folder, **SIZES).open()
+        model.settle(table)
+        rows = table.get(list(model.documents), kinds=True)
+        assert len(rows) == table.count().passages
+        assert rows.kinds == kinds_of(rows.text)
+        for text in ("passage 1 of w0-2-1 as w0.2x2", "passage 0 of w3"):
+            for kind, query in (("sparse", terms(text)), ("late", tokens(text))):
+                found = table.by_kind(kind, [query], 7)[0]
+                assert actual(found) == best_of(kind, query, rows, 7)
+        assert table.faults() == []
+    assert len(model.documents) > 5
+
+
+def best_of(kind, query, rows, k):
+    """(ids, parts) of the best of these rows, each compared."""
+    scored = []
+    for n, text in enumerate(rows.text):
+        if kind == "sparse":
+            own, asked = (dict(zip(*map(list, row), strict=True)) for row in (terms(text), query))
+            score = sum(own[column] * asked[column] for column in own.keys() & asked.keys())
+        else:
+            stored = tokens(text).astype(np.float16).astype(np.float32)
+            score = gemel.maxsim(query, [stored])[0]
+        if score or kind == "late":
+            scored.append((-float(score), rows.id[n], int(rows.part[n])))
+    return [each[1:] for each in sorted(scored)[:k]]
 
 
 @pytest.mark.slow

@@ -691,9 +691,9 @@ def test_a_sample_does_not_keep_the_blocks_of_a_scan_in_memory(model):
     class Watched:
         header = index._state.table.header
 
-        def scan(self):
+        def scan(self, **options):
             blocks = []
-            for rows in index._state.table.scan(block=20):
+            for rows in index._state.table.scan(block=20, **options):
                 own = np.array(rows.vector)
                 blocks.append(weakref.ref(own))
                 given = replace(rows, vector=own)

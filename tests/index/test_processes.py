@@ -19,7 +19,7 @@ pytest.importorskip("faiss", reason="the extra 'index' is not installed")
 
 import gemel
 from gemel.errors import InputError, WorkError
-from gemel.files.locks import SharedLock
+from gemel.files.atomic import SharedLock
 from gemel.index.lance import cache
 from gemel.index.lance.recovery import bytes_below
 from gemel.index.lance.store import LanceStore
@@ -170,7 +170,7 @@ def test_texts_are_searched_in_a_forked_child(tmp_path):
 
 
 def test_a_lock_is_not_kept_alive_by_a_forked_child(tmp_path):
-    from gemel.files.locks import lock
+    from gemel.files.atomic import lock
 
     with lock(tmp_path / "lock"):
         child = os.fork()

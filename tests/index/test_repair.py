@@ -316,5 +316,5 @@ def test_a_cache_is_fully_verified_only_once(folder, monkeypatch):
     from gemel.index.lance import cache
 
     opened(folder).nearest(VECTORS[:1], 1)  # the folder was copied: its files are different ones
-    monkeypatch.setattr(cache, "_sha256", lambda path: pytest.fail(f"{path} read again"))
+    monkeypatch.setattr(cache, "sha256", lambda path: pytest.fail(f"{path} read again"))
     opened(folder).nearest(VECTORS[:1], 1)

@@ -15,6 +15,7 @@ import pytest
 pytest.importorskip("lance", reason="the extra 'index' is not installed")
 
 import gemel
+from document_contract import DocumentContract
 from gemel.errors import InputError, WorkError
 from gemel.index.lance import versions
 from gemel.index.lance.location import Bucket, storage_options
@@ -102,6 +103,14 @@ def later(test):
 
 for name in {each for each in dir(TableContract) if each.startswith("test_")} - QUICK:
     setattr(TestS3, name, later(getattr(TableContract, name)))
+
+
+@needs_server
+@pytest.mark.slow
+class TestDocuments(DocumentContract):
+    @pytest.fixture
+    def location(self, cluster):
+        return f"s3://tests/d{next(_NUMBERS)}"
 
 
 @needs_server

@@ -14,6 +14,7 @@ from gemel.index.where import (
     Contains,
     Either,
     IsNull,
+    Like,
     Not,
     OneOf,
     chain,
@@ -40,6 +41,7 @@ FIELDS = {
     "days": "dates",
     "moments": "datetimes",
     "contains": "int",
+    "like": "text",
 }
 EN, NEW = Compare("lang", "=", "en"), Compare("year", ">=", 2020)
 
@@ -64,6 +66,14 @@ def parse(where, fields=FIELDS):
         ),
         ("days contains '2024-02-29'", Contains("days", date(2024, 2, 29))),
         ("contains = 3", Compare("contains", "=", 3)),
+        ("lang like 'e%'", Like("lang", "e%")),
+        ("lang NOT LIKE '_n' and id like 'a\\_%'", Both(Not(Like("lang", "_n")), Like("id", "a\\_%"))),
+        ("like like '%'", Like("like", "%")),
+        ("lang contains '5%_\\'", Like("lang", "%5\\%\\_\\\\%")),
+        ("lang not contains 'e'", Not(Like("lang", "%e%"))),
+        ({"lang": {"like": "e%", "not like": "_s"}}, Both(Like("lang", "e%"), Not(Like("lang", "_s")))),
+        ({"lang": {"contains": "e"}}, Like("lang", "%e%")),
+        (Contains("lang", "e"), Like("lang", "%e%")),
         ({"tags": {"contains": "new"}}, Contains("tags", "new")),
         ({"tags": {"not contains": "new"}}, Not(Contains("tags", "new"))),
         ({"day": {">=": date(2024, 2, 29)}}, Compare("day", ">=", date(2024, 2, 29))),
@@ -171,7 +181,21 @@ def test_none_is_no_condition_and_a_tree_is_accepted():
         ("lang = and", "expected a value, found 'and', at character 8: lang = ^and"),
         ("lang =", "expected a value, found the end, at character 7: lang =^"),
         ("lang", "expected a comparison after lang (= !="),
-        ("lang like 'e%'", "like is not known. Search by words or by meaning instead, at character 6"),
+        ("lang ilike 'e%'", "ilike is not known. Write like 'abc%', or contains, or search by words"),
+        ("lang like 'e\\'", "the pattern 'e\\' for lang ends with a single \\. Write \\\\"),
+        ("lang like 3", "lang is a text field, but 3 is an int: write lang like '3'"),
+        (
+            "year like '2%'",
+            "year is an int field: only a text field can be like a pattern. Compare it with = or in",
+        ),
+        (
+            "tags like 'n%'",
+            "tags is a list of text: only a text field can be like a pattern. Compare it with tags",
+        ),
+        (
+            {"lang": {"like": "a" * 1001}},
+            "the pattern for lang has 1,001 characters, at most 1,000 are allowed",
+        ),
         ("lang = 'en' year = 3", "expected 'and', 'or' or the end, found 'year', at character 13"),
         ("lang = 'en", "the quote ' is never closed, at character 8: lang = ^'en"),
         ("year = 20x", "this is no number, at character 8"),
@@ -337,7 +361,7 @@ def test_pushing_not_inward_does_not_change_the_result(condition, row):
     [
         ("tags = 'new'", "tags is a list of text: write tags contains 'new', or tags is null"),
         ("tags in ('new')", "write tags contains 'new'"),
-        ("lang contains 'e'", "lang is a text field: only a list contains a value"),
+        ("year contains 2", "year is an int field: only a text or a list contains something"),
         ("sizes contains 'x'", "sizes is an int field, but 'x' is a text"),
         ("day = '2024-02-30'", "'2024-02-30', which is no date. Write '2024-12-31'"),
         ("day = 2024", "day is a date field, but 2024 is an int"),
@@ -352,3 +376,48 @@ def test_pushing_not_inward_does_not_change_the_result(condition, row):
 def test_wrong_lists_and_times_are_refused_with_the_correct_syntax(where, expected_message):
     with pytest.raises(InputError, match=re.escape(expected_message)):
         parse(where)
+
+
+class TestLike:
+    """The Python matcher of patterns."""
+
+    @pytest.mark.parametrize(
+        ("text", "pattern", "like"),
+        [
+            ("", "", True),
+            ("", "%", True),
+            ("", "_", False),
+            ("abc", "a%", True),
+            ("Abc", "a%", False),
+            ("abc", "%c", True),
+            ("aXbXc", "a%X%X%X%c", False),
+            ("aXbXc", "a%b%c", True),
+            ("ab", "a%b%ab", False),
+            ("abab", "ab%ab", True),
+            ("aba", "ab%ba", False),
+            ("a\nb", "a_b", True),
+            ("é", "_", True),
+            ("e\u0301", "_", False),
+            ("😀!", "_!", True),
+            ("50%", "50\\%", True),
+            ("50x", "50\\%", False),
+            ("a.c", "a.c", True),
+            ("abc", "a.c", False),
+        ],
+    )
+    def test_a_pattern_matches_the_whole_text(self, text, pattern, like):
+        assert truth(Like("lang", pattern), {"lang": text}) is like
+
+    def test_of_null_it_is_unknown(self):
+        assert truth(Not(Like("lang", "%")), {"lang": None}) is None
+
+    def test_no_pattern_takes_long(self):
+        pattern = "%a" * 400 + "%b"
+        assert not matches(Like("lang", pattern), {"lang": "a" * 20_000})
+
+    def test_a_long_pattern_is_a_mask_too(self):
+        pa = pytest.importorskip("pyarrow")
+        from gemel.index.lance.columns import mask
+
+        columns = {"lang": pa.array(["ü" * 1000, "ü" * 999, None])}
+        assert mask(Like("lang", "_" * 1000), columns).tolist() == [True, False, False]

@@ -14,6 +14,8 @@ import numpy as np
 from safetensors.numpy import load_file, save_file
 
 from tiny import tiny_bert
+from tiny_late import tiny_late
+from tiny_sparse import tiny_sparse
 
 MODEL = "all-MiniLM-L6-v2"
 TEXTS = [
@@ -46,6 +48,8 @@ def make_workspace(folder: Path) -> Path:
     tiny_bert(folder / "my-model", layers=1, width=384, heads=12, seed=1)
     tiny_bert(folder / "path" / "to" / "a" / "folder")
     _cross(folder / "my-reranker")
+    tiny_sparse(folder / "splade")
+    tiny_late(folder / "colbert")
     for name in ("texts.txt", "questions.txt", "answers.txt", "lines.txt"):
         (folder / name).write_text("\n".join(TEXTS) + "\n", encoding="utf-8")
     _table(folder / "tickets.csv", ROWS, ("number", "title", "body"))
@@ -59,13 +63,29 @@ def make_workspace(folder: Path) -> Path:
     _table(folder / "labeled.tsv", [*PAIRS, *equal], ("sentence1", "sentence2", "label"))
     close = [{"query": text, "positive": f"{text} again"} for text in TEXTS[:6]]
     _table(folder / "train.tsv", close, ("query", "positive"))
+    (folder / "reports").mkdir()
+    (folder / "reports" / "guide.md").write_text("# Guide\n\nA man is playing.\n", encoding="utf-8")
+    (folder / "reports" / "plan.txt").write_text("The dog runs.\n", encoding="utf-8")
     (folder / "sts").mkdir()
     _table(folder / "sts" / "sts-test.tsv", PAIRS, ("sentence1", "sentence2", "score"))
+    _beir(folder / "nanobeir" / "notes")
     for name in ("docs.jsonl", "tickets.jsonl"):
         lines = [json.dumps({key: row[key] for key in ("text", "lang", "year")}) for row in ROWS]
         (folder / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
     (folder / "LICENSE").write_text("Do as you like.\n", encoding="utf-8")
     return folder
+
+
+def _beir(folder: Path) -> None:
+    """A search collection in the layout of BEIR: each title is a query for its text."""
+    (folder / "qrels").mkdir(parents=True)
+    for name, key in (("corpus", "text"), ("queries", "title")):
+        lines = [json.dumps({"_id": f"{name}{row['id']}", "text": row[key]}) for row in ROWS]
+        (folder / f"{name}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    judged = [
+        {"query-id": f"queries{row['id']}", "corpus-id": f"corpus{row['id']}", "score": 1} for row in ROWS
+    ]
+    _table(folder / "qrels" / "test.tsv", judged, ("query-id", "corpus-id", "score"))
 
 
 def _cross(folder: Path) -> None:

@@ -18,6 +18,7 @@ from safetensors.numpy import load_file, save_file
 
 from tiny import tiny_bert, tiny_tokenizer
 from tiny_late import tiny_late
+from tiny_m3 import tiny_m3
 from tiny_sparse import tiny_sparse
 
 MODEL = "all-MiniLM-L6-v2"
@@ -144,6 +145,14 @@ def _documents(folder: Path) -> None:
         _write(folder / f"page-{number}.txt", "\n\n".join(paragraphs))
 
 
+def _reports(folder: Path) -> None:
+    """Two sections and a page."""
+    _write(
+        folder / "repairs.md", "# Repairs\n\n## Costs\n\nThe owner pays.\n\n## Time\n\nWithin two weeks.\n"
+    )
+    _write(folder / "page.html", "<title>A page</title><h1>Tenants</h1><p>They report damage.</p>")
+
+
 def _cross(labels: int) -> Callable[[Path], None]:
     """A cross-encoder of random numbers, made of the tiny encoder."""
 
@@ -219,6 +228,7 @@ FILES: dict[str, Callable[[Path], Any]] = {
     "news.tsv.gz": _table(lambda: ({"text": row["body"]} for row in _rows())),
     "docs.jsonl": _jsonl,
     "documents": _documents,
+    "reports": _reports,
     "bugs.csv": _table(_bugs),
     "openoffice-duplicate-bugs.tsv.gz": _table(_bugs),
     "known-duplicates.tsv": _table(_known),
@@ -239,6 +249,7 @@ FILES: dict[str, Callable[[Path], Any]] = {
     "multilingual": _small,
     "FacebookAI/xlm-roberta-base": _small,
     "my-colbert": tiny_late,
+    "BAAI/bge-m3": tiny_m3,
     "my-reranker": _cross(1),
     "naver/splade-v3": _sparse("splade"),
     "my-inference-free-model": _sparse("router"),

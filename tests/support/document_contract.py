@@ -7,13 +7,16 @@ class TestDocuments(DocumentContract):
 """
 
 import json
-from itertools import combinations
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from itertools import combinations, islice
 
 import numpy as np
 import pytest
 
 import gemel
 from gemel.errors import InputError
+from gemel.index import backup
 from gemel.index.ingest import WriteResult
 from gemel.options import EncodeOptions
 from tiny import tiny_bert
@@ -197,6 +200,257 @@ class DocumentContract:
         with pytest.raises(InputError, match="diversity"):
             index.search("a man", diversity=2)
 
+    # Listed.
+
+    def test_an_index_is_listed_at_its_location(self, index, location):
+        if str(location) == ":memory:":
+            with pytest.raises(InputError, match="belongs to the process that made it"):
+                gemel.list_indexes(location)
+            return
+        rows = gemel.list_indexes(str(location).partition("#")[0])
+        (row,) = [each for each in rows if each.location == index.location]
+        stats = index.stats()
+        assert (row.model, row.dim, row.documents, row.passages) == (stats.model, index.dim, 5, 5)
+        assert row.bytes == stats.bytes > 0
+        assert row.problem is None
+        assert gemel.list_indexes(location) == [row]
+
+    # Snapshots.
+
+    def test_a_snapshot_is_an_index_that_answers_the_same(self, index, model, tmp_path):
+        pytest.importorskip("lance", reason="the extra 'index' is not installed")
+        index.add([". ".join(TEXTS * 12)], ids=["long"], fields={"year": [5]})
+        index.add(["given"], ids=["g"], vectors=np.eye(1, index.dim))
+        index.delete(["d"])
+        done = index.snapshot(tmp_path / "backup" / "one")
+        assert (done.documents, done.passages) == (len(index), index.count().passages)
+        assert done.bytes > 0
+        before = list(index.documents(vectors=True))
+        queries = ["a man", "two dogs", "market woman"]
+        answers = [
+            [(hit.id, hit.score, hit.part, hit.text, hit.fields) for hit in index.search(each, 9, **how)]
+            for each in queries
+            for how in ({}, {"hybrid": True}, {"where": "year > 2001"})
+        ]
+        stats = index.stats()
+        index.upsert(["changed"], ids=["a"])
+        index.remove_field("tags")
+        # Read, and restored to a folder and to this kind of store.
+        gemel.restore_index(tmp_path / "backup" / "one", tmp_path / "again")
+        for place in (tmp_path / "backup" / "one", tmp_path / "again"):
+            with gemel.open_index(place, model, create=False) as copy:
+                assert list(copy.documents(vectors=True)) == before
+                for one, other in zip(copy.documents(vectors=True), before, strict=True):
+                    assert np.array_equal(one.vectors, other.vectors)
+                assert answers == [
+                    [
+                        (hit.id, hit.score, hit.part, hit.text, hit.fields)
+                        for hit in copy.search(each, 9, **how)
+                    ]
+                    for each in queries
+                    for how in ({}, {"hybrid": True}, {"where": "year > 2001"})
+                ]
+                assert copy.stats().fingerprint == stats.fingerprint
+                assert copy.fields == {"year": "int", "tags": "texts"}
+                assert copy.upsert([TEXTS[4]], ids=["a"], fields={"year": [2005], "tags": [["y", "y"]]}) == (
+                    WriteResult(0, 0, 1, 0)
+                )
+                copy.add(["more"], ids=["more"])  # it may be written to
+                copy.delete(["g"])
+                assert copy.verify().ok
+        assert [path.name for path in (tmp_path / "backup").iterdir()] == ["one"]
+
+    def test_a_snapshot_is_of_one_moment_while_others_write(self, index, tmp_path, monkeypatch):
+        pytest.importorskip("lance", reason="the extra 'index' is not installed")
+        monkeypatch.setattr(backup, "_BLOCK", 3)
+        names, done = [f"n{n}" for n in range(12)], threading.Event()
+        vectors = np.eye(12, index.dim)
+        index.add(names, ids=names, vectors=vectors, fields={"year": [0] * 12})
+
+        def write():
+            for number in range(1, 1000):
+                if done.is_set():
+                    return
+                index.upsert(names, ids=names, vectors=vectors, fields={"year": [number] * 12})
+
+        with ThreadPoolExecutor(1) as threads:
+            writing = threads.submit(write)
+            try:
+                for number in range(3):
+                    index.snapshot(tmp_path / f"s{number}")
+            finally:
+                done.set()
+            writing.result()
+        for number in range(3):
+            with gemel.open_index(tmp_path / f"s{number}", create=False) as copy:
+                (year,) = copy.facets("year", where="id like 'n%'")
+                assert copy.count("id like 'n%'").documents == 12
+                assert year is not None
+
+    def test_a_restore_that_was_stopped_can_be_repeated(self, index, location, model, tmp_path, monkeypatch):
+        pytest.importorskip("lance", reason="the extra 'index' is not installed")
+        from gemel.index.memory import MemoryStore
+
+        index.snapshot(tmp_path / "one")
+        target = MemoryStore() if str(location) == ":memory:" else f"{location}-2"
+        monkeypatch.setattr(backup, "_BLOCK", 2)
+        write = backup._write
+
+        def stopped(copy, blocks):
+            write(copy, islice(blocks, 1))
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(backup, "_write", stopped)
+        if "://" in str(location) or str(location) == ":memory:":  # a folder is copied file by file
+            with pytest.raises(KeyboardInterrupt):
+                gemel.restore_index(tmp_path / "one", target)
+            with gemel.open_index(target, model) as empty:
+                assert len(empty) == 0
+        monkeypatch.undo()
+        if "://" in str(location):
+            monkeypatch.setenv("GEMEL_CACHE", str(tmp_path / "cache"))
+        assert gemel.restore_index(tmp_path / "one", target).documents == 5
+
+    def test_a_snapshot_overwrites_nothing(self, index, tmp_path):
+        pytest.importorskip("lance", reason="the extra 'index' is not installed")
+        (tmp_path / "taken").mkdir()
+        (tmp_path / "taken" / "file").write_text("mine")
+        for folder in (tmp_path / "taken", tmp_path / "taken" / "file"):
+            with pytest.raises(InputError, match="is there already, and nothing is overwritten"):
+                index.snapshot(folder)
+        index.snapshot(tmp_path / "one")
+        with pytest.raises(InputError, match="is there already, and nothing is overwritten"):
+            index.snapshot(tmp_path / "one")
+        with pytest.raises(InputError, match="written to a folder, not to s3://bucket/x"):
+            index.snapshot("s3://bucket/x")
+
+    def test_an_index_is_restored_from_a_snapshot(self, index, location, model, tmp_path):
+        pytest.importorskip("lance", reason="the extra 'index' is not installed")
+        index.snapshot(tmp_path / "one")
+        with pytest.raises(InputError, match="there is no index at"):
+            gemel.restore_index(tmp_path / "nowhere", tmp_path / "new")
+        if str(location) == ":memory:":
+            from gemel.index.memory import MemoryStore
+
+            target = MemoryStore()
+            gemel.restore_index(tmp_path / "one", target)
+        else:
+            target = str(location) + "-2"
+            done = gemel.restore_index(tmp_path / "one", target)
+            assert done.documents == 5
+            with pytest.raises(InputError, match="already, and nothing is overwritten"):
+                gemel.restore_index(tmp_path / "one", target)
+        with gemel.open_index(target, model, create=False) as copy:
+            assert list(copy.documents(vectors=True)) == list(index.documents(vectors=True))
+            assert list(copy.search("a man")) == list(index.search("a man"))
+            assert copy.stats().fingerprint == index.stats().fingerprint
+            assert copy.upsert(TEXTS, ids=list("edcba"), fields=FIELDS) == WriteResult(0, 0, 5, 0)
+
+    # Groups.
+
+    @pytest.fixture
+    def authors(self, index):
+        """300 documents more: most of one author, some of none."""
+        rng = np.random.default_rng(3)
+        names = ["most" if n % 3 else None if n % 5 == 0 else f"a{n % 36}" for n in range(300)]
+        index.add_fields({"author": "text"})
+        index.add(
+            [f"{TEXTS[n % 5]} {n}" for n in range(300)],
+            ids=[f"n{n:03}" for n in range(300)],
+            vectors=rng.normal(size=(300, index.dim)),
+            fields={"author": names},
+        )
+        return index
+
+    @staticmethod
+    def limited(hits, per_group):
+        """What a search by groups should find, from a ranking of all documents."""
+        kept, counts = [], {}
+        for hit in hits:
+            author = hit.fields["author"]
+            counts[author] = counts.get(author, 0) + 1
+            if author is None or counts[author] <= per_group:
+                kept.append(hit)
+        return kept
+
+    @pytest.mark.parametrize("per_group", [1, 3])
+    def test_a_search_by_groups_finds_the_best_of_each_value(self, authors, per_group):
+        queries = np.random.default_rng(4).normal(size=(3, authors.dim))
+        given = {"group_by": "author", "per_group": per_group}
+        for query in queries:
+            everything = self.limited(authors.search(query, 400, exact=True), per_group)
+            answer = authors.search(query, 30, **given)
+            assert list(answer) == everything[:30]
+            pages = [
+                hit for start in range(0, 30, 7) for hit in authors.search(query, 7, offset=start, **given)
+            ]
+            assert pages[:30] == everything[:30]
+            assert list(authors.search(query, 400, **given)) == everything
+            condition = "author is not null and id > 'n1'"
+            there = self.limited(authors.search(query, 400, where=condition, exact=True), per_group)
+            assert list(authors.search(query, 20, where=condition, **given)) == there[:20]
+            least = everything[5].score
+            assert list(authors.search(query, 30, min_score=least, **given)) == everything[:6]
+        assert [list(each) for each in authors.search_many(queries, 5, **given)] == [
+            list(authors.search(query, 5, **given)) for query in queries
+        ]
+
+    def test_groups_work_with_words_a_second_model_and_examples(self, authors):
+        class Cross:
+            def scores(self, left, right, options):
+                return np.array([sum(map(ord, text)) % 101 for text in right], dtype=np.float32)
+
+        answer = authors.search("a man sings 7", 12, hybrid=True, group_by="author")
+        assert len(answer) == 12
+        assert list(answer) == self.limited(answer, 1)
+        first = authors.search("a man sings 7", 5, hybrid=True, group_by="author")
+        second = authors.search("a man sings 7", 7, offset=5, hybrid=True, group_by="author")
+        assert ids([*first, *second]) == ids(answer)
+        ranked = authors.search("a man sings 7", 12, rerank=Cross(), group_by="author")
+        assert list(ranked) == self.limited(ranked, 1)
+        assert len(ranked) == 12
+        assert ranked.scored_by == "cross"
+        like = authors.more_like(["n001"], 3, group_by="author")
+        everything = authors.more_like(["n001"], 400, exact=True)
+        assert list(like) == self.limited(everything, 1)[:3]
+
+    def test_groups_need_a_field_of_one_value(self, index):
+        with pytest.raises(InputError, match="unknown field 'yaer'"):
+            index.search("a", group_by="yaer")
+        with pytest.raises(InputError, match="'tags' holds lists"):
+            index.search("a", group_by="tags")
+        with pytest.raises(InputError, match="per_group must be"):
+            index.search("a", group_by="year", per_group=0)
+
+    # A field less.
+
+    def test_a_removed_field_is_gone_and_its_documents_are_as_if_added_without_it(self, index, vectors):
+        index.add([". ".join(TEXTS * 12)], ids=["long"], fields={"year": [5]})
+        index.add(["given"], ids=["g"], vectors=np.eye(1, index.dim), fields={"year": [1]})
+        before = {each.id: each for each in index.documents(vectors=True)}
+        having = index.count("year is not null").documents
+        assert index.remove_field("year") == having > 2
+        assert dict(index.fields) == {"tags": "texts"}
+        for each in index.documents(vectors=True):
+            assert each.fields == {"tags": before[each.id].fields["tags"]}
+            assert each.text == before[each.id].text
+            assert np.array_equal(each.vectors, before[each.id].vectors)
+        again = index.upsert(
+            [TEXTS[4], ". ".join(TEXTS * 12)], ids=["a", "long"], fields=[{"tags": ["y", "y"]}, {}]
+        )
+        assert again == WriteResult(0, 0, 2, 0)
+        given = index.upsert(["given"], ids=["g"], vectors=np.eye(1, index.dim))
+        assert given == WriteResult(0, 0, 1, 0)
+        assert {hit.id for hit in index.search("a man", k=20)} == set(before)
+        index.delete(["g"])
+        assert index.verify().ok
+
+    def test_a_field_that_is_not_there_cannot_be_removed(self, index):
+        with pytest.raises(InputError, match=r"unknown field 'yaer'\. Did you mean 'year'"):
+            index.remove_field("yaer")
+        with pytest.raises(InputError, match="unknown field 'id'"):
+            index.remove_field("id")
+
     # Facets.
 
     def test_facets_are_the_values_of_a_field_most_frequent_first(self, index):
@@ -246,8 +500,8 @@ class DocumentContract:
         table = type(index._state.table)
         get, other = table.get, ["another text"]
 
-        def slow(self, wanted):
-            rows = get(self, wanted)
+        def slow(self, wanted, **options):
+            rows = get(self, wanted, **options)
             if other:
                 index.upsert([other.pop()], ids=["a"], fields={"year": [1]})
             return rows

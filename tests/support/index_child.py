@@ -14,8 +14,11 @@ import sys
 
 import numpy as np
 
+from gemel.index.kinds import pack
 from gemel.index.lance.store import LanceStore
-from gemel.index.port import Header, PassageRows
+from gemel.index.port import Header, KindHeader, PassageRows
+from gemel.vectors.maxsim import join_texts
+from gemel.vectors.sparse import SparseVectors
 
 DIM = 8
 SIZES = {"large": 40, "many": 40}  # number of passages from which lists and words are built: immediately
@@ -27,7 +30,28 @@ def vector(text):
     return numbers / np.linalg.norm(numbers)
 
 
-def rows_of(documents):
+KINDS = {"sparse": KindHeader(64, "float32", {}), "late": KindHeader(DIM, "float16", {})}
+
+
+def terms(text):
+    """A row of weights: its columns are some bytes of the text."""
+    columns = np.array(sorted({byte % 64 for byte in text.encode()[-9:]}), np.int32)
+    return columns, np.arange(1, len(columns) + 1, dtype=np.float32)
+
+
+def tokens(text):
+    """(tokens, DIM): a vector of each of the last words."""
+    return np.array([vector(word) for word in text.split()[-3:]], np.float32)
+
+
+def kinds_of(texts):
+    return {
+        "sparse": pack("sparse", "float32", SparseVectors.of([terms(text) for text in texts], ())),
+        "late": pack("late", "float16", join_texts([tokens(text) for text in texts], (), DIM)),
+    }
+
+
+def rows_of(documents, *, kinds=False):
     """{id: digest} as rows; a digest "7x3" has three passages."""
     parts = [(each, digest, part) for each, digest in documents.items() for part in range(passages(digest))]
     texts = [text_of(*each) for each in parts]
@@ -37,6 +61,7 @@ def rows_of(documents):
         text=texts,
         digest=[digest for _, digest, _ in parts],
         vector=np.array([vector(text) for text in texts], np.float32),
+        kinds=kinds_of(texts) if kinds else {},
     )
 
 
@@ -75,7 +100,8 @@ class Writer:
         return {"documents": {each: digest + str(self.chance.randint(1, 4)) for each in new + old}}
 
     def write(self, documents):
-        self.table.write(rows_of(documents), replace=True)
+        kinds = bool(self.table.header.kinds)
+        self.table.write(rows_of(documents, kinds=kinds), replace=True)
         self.mine = list(dict.fromkeys(self.mine + list(documents)))
 
     def plan_delete(self):
@@ -97,13 +123,16 @@ class Writer:
     def find(self):
         self.table.nearest(np.eye(DIM, dtype=np.float32)[:2], 5)
         self.table.by_words("passage 1", 5)
+        if self.table.header.kinds:
+            self.table.by_kind("sparse", [terms("passage 1 of w1")], 5)
+            self.table.by_kind("late", [tokens("passage 1 of w1")], 5)
 
     def plan_switch(self):
         return {"model": f"{self.name}-{self.step}"}
 
     def switch(self, model):
-        following = self.handle.begin(Header(DIM, {}, {"model": model}))
-        for rows in self.table.scan(block=50):
+        following = self.handle.begin(Header(DIM, {}, {"model": model}, kinds=self.table.header.kinds))
+        for rows in self.table.scan(block=50, kinds=True):
             following.write(rows, replace=True)
         with self.handle.writing():
             self.table = self.handle.switch()

@@ -8,8 +8,10 @@
 The tests use only `StoreCase`, so a store has little to define.
 """
 
+import dataclasses
 import random
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import UTC, date, datetime
 
 import numpy as np
@@ -18,9 +20,22 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gemel.errors import InputError, WorkError
-from gemel.index.port import FORMAT, Count, DocumentsChanged, Header, PassageRows, Store
-from gemel.index.where import Both, Compare, Contains, Either, IsNull, Not, OneOf, matches
+from gemel.index.kinds import pack, terms_of, tokens_of
+from gemel.index.memory import MemoryTable
+from gemel.index.port import (
+    FORMAT,
+    PLAIN_FORMAT,
+    Count,
+    DocumentsChanged,
+    Header,
+    KindHeader,
+    PassageRows,
+    Store,
+)
+from gemel.index.where import Both, Compare, Contains, Either, IsNull, Like, Not, OneOf, matches
 from gemel.vectors.bm25 import WordRules
+from gemel.vectors.maxsim import join_texts
+from gemel.vectors.sparse import SparseVectors
 from where_strategies import show
 
 FIELDS = {
@@ -35,6 +50,23 @@ FIELDS = {
 }
 LISTED = {"tags": ["a", "b", "it's", "日本", "", '"', "{}", "NULL", "\\"], "sizes": [0, -1, 2**63 - 1]}
 """What the lists of `library` are made of."""
+PATTERNS = [
+    "",
+    "%",
+    "e_",
+    "_",
+    "__",
+    "%n",
+    "a\\%\\_b",
+    "a%b",
+    "%\\\\%",
+    "back%sl_sh",
+    "%本",
+    "%t'_",
+    '%"%',
+    "e%%_",
+    "%%",
+]
 DIM = 8
 
 
@@ -49,7 +81,7 @@ class StoreCase:
         raise NotImplementedError
 
     def write_newer_format(self) -> None:
-        """Give the table in the store (a test has created it) the format `FORMAT + 1`."""
+        """Give the table in the store (a test has created it) a format above `FORMAT`."""
         pytest.skip("this store keeps no format")
 
 
@@ -84,6 +116,57 @@ def rows_of(ids, *, texts=None, vectors=None, digests=None, fields=None, header_
         vector=some_vectors(n, seed=seed) if vectors is None else vectors,
         fields=given,
     )
+
+
+KINDS = {
+    "sparse": KindHeader(40, "float32", {"model": "words"}),
+    "late": KindHeader(6, "float16", {"model": "tokens", "lengths": [None, 180]}),
+}
+
+
+def some_terms(n, seed=0, dim=40):
+    """Rows of weights, some empty."""
+    rng, rows = np.random.default_rng(seed), []
+    for _ in range(n):
+        columns = np.sort(rng.choice(dim, rng.integers(0, 7), replace=False)).astype(np.int32)
+        rows.append((columns, rng.integers(1, 9, len(columns)).astype(np.float32) / 4))
+    return rows
+
+
+def some_tokens(n, seed=0, dim=6):
+    """Vectors of tokens, as 16 bits hold them; some texts have none."""
+    rng = np.random.default_rng(seed)
+    return [
+        unit(rng.normal(size=(rng.integers(0, 5), dim))).astype(np.float16).astype(np.float32)
+        for _ in range(n)
+    ]
+
+
+def with_kinds(rows, seed=0, kinds=("sparse", "late")):
+    """The rows with these kinds of vectors, packed."""
+    values = {
+        "sparse": pack("sparse", "float32", SparseVectors.of(some_terms(len(rows), seed), ())),
+        "late": pack("late", "float16", join_texts(some_tokens(len(rows), seed), (), 6)),
+    }
+    return replace(rows, kinds={kind: values[kind] for kind in kinds})
+
+
+def best_by_kind(kind, query, rows, k, kept=None):
+    """(ids, parts) of the best by plain Python, ties on id and part."""
+    found = []
+    for i, value in enumerate(rows.kinds[kind]):
+        if kept is not None and rows.id[i] not in kept:
+            continue
+        if kind == "sparse":
+            own, asked = dict(zip(*map(list, terms_of(value)), strict=True)), dict(zip(*query, strict=True))
+            shared = own.keys() & asked.keys()
+            score = sum(float(own[n]) * float(asked[n]) for n in shared) if shared else None
+        else:
+            tokens = tokens_of([value], KINDS["late"]).of(0).astype(np.float64)
+            score = (query.astype(np.float64) @ tokens.T).max(axis=1).sum() if len(tokens) else None
+        if score is not None:
+            found.append((-np.float32(score), rows.id[i], int(rows.part[i])))
+    return [each[1:] for each in sorted(found)[:k]]
 
 
 def document(name, passages, *, digest="d", seed=0, fields=None):
@@ -139,7 +222,9 @@ def random_condition(rng, pools, depth=3):
         return IsNull(name)
     if name in LISTED:
         return Contains(name, rng.choice(LISTED[name]))
-    if draw < 0.4:
+    if name == "lang" and draw < 0.4:
+        return Like(name, rng.choice(PATTERNS))
+    if draw < 0.5:
         return OneOf(name, tuple(rng.sample(pools[name], rng.randint(0, 2))))
     operators = ["=", "!="] if name == "open" else ["=", "!=", "<", "<=", ">", ">="]
     return Compare(name, rng.choice(operators), rng.choice(pools[name]))
@@ -157,6 +242,8 @@ def conditions(pools):
             for operator in ["=", "!="] if name == "open" else ["=", "!=", "<", "<=", ">", ">="]:
                 yield Compare(name, operator, value)
         yield from (IsNull(name), Not(IsNull(name)), OneOf(name, ()), Not(OneOf(name, tuple(pool[:2]))))
+    yield from (Like(name, each) for name in ("lang", "id") for each in (*PATTERNS, "doc-_0%", "%7"))
+    yield from (Not(Like("lang", each)) for each in PATTERNS[:4])
     yield from (Compare("id", "=", "doc-007"), Compare("id", ">", "doc-050"), OneOf("id", ("doc-001", "no")))
     rng = random.Random(5)
     yield from (random_condition(rng, pools) for _ in range(60))
@@ -265,8 +352,9 @@ class TableContract:
         """create(fields=..., dim=...) -> the empty table of the store."""
         opened = []
 
-        def make(fields=None, dim=DIM, bound=None):
-            opened.append(handle.create(Header(dim=dim, fields=dict(fields or {}), bound=bound or {})))
+        def make(fields=None, dim=DIM, bound=None, kinds=None):
+            header = Header(dim=dim, fields=dict(fields or {}), bound=bound or {}, kinds=kinds or {})
+            opened.append(handle.create(header))
             return opened[-1]
 
         yield make
@@ -491,6 +579,49 @@ class TableContract:
             table.add_fields({"new": "text", "year": "float"})
         assert "new" not in table.header.fields
         assert "new" not in reopen().header.fields
+
+    def test_a_field_can_be_removed(self, create, reopen):
+        table = create({"lang": "text", "tags": "texts", "year": "int"})
+        fields = {"lang": ["en", None, "de", "fr"], "tags": [["x"], [], None, ["y"]], "year": [1, 2, 3, None]}
+        table.write(rows_of(["a", "b", "c", "d"], fields=fields), replace=False)
+        long = {"lang": "en", "tags": None, "year": 9}
+        table.write(document("long", ["one", "two", "three"], digest="d-long", fields=long), replace=False)
+        table.delete(["d"])
+        other = reopen()
+        assert other.get(["a"]).fields == {"lang": ["en"], "tags": [["x"]], "year": [1]}
+
+        def changed(document):
+            assert document.fields["tags"] is not None
+            return dataclasses.replace(
+                document, digest=f"{document.digest}*", fields={**document.fields, "tags": None}
+            )
+
+        assert table.remove_field("tags", changed) == 2
+        for each in (table, other, reopen()):
+            assert each.get(["a", "b", "c"]).fields == {"lang": ["en", None, "de"], "year": [1, 2, 3]}
+            assert each.digests(["a", "b", "c", "long"]) == {
+                "a": "d-a*",
+                "b": "d-b*",
+                "c": "d-c",
+                "long": "d-long",
+            }
+            assert dict(each.header.fields) == {"lang": "text", "year": "int"}
+            assert each.nearest(some_vectors(1), 9)[0].fields.keys() == {"lang", "year"}
+            assert actual(each.by_words("three", 5)) == [("long", 2)]
+            assert each.get(["a"]).vector.tobytes() == some_vectors(4)[:1].tobytes()
+        with pytest.raises(InputError, match="unknown field 'tags'"):
+            table.remove_field("tags", changed)
+        # The last column, for all passages of a document; then one of that name and another type.
+        year = table.remove_field("year", lambda each: dataclasses.replace(each, digest="new"))
+        assert year == 4
+        table.add_fields({"year": "text"})
+        table.write(rows_of(["e"], fields={"lang": [None], "year": ["x"]}, seed=2), replace=False)
+        table.compact()
+        for each in (table, other, reopen()):
+            got = each.get(["a", "long", "e"])
+            assert got.fields == {"lang": ["en"] * 4 + [None], "year": [None] * 4 + ["x"]}
+            assert got.digest == ["new"] * 4 + ["d-e"]
+            assert each.count(Compare("year", "=", "x")) == Count(1, 1)
 
     # Conditions.
 
@@ -914,7 +1045,7 @@ class TableContract:
             header = each.header
             assert (header.dim, dict(header.fields), dict(header.bound)) == (12, FIELDS, bound)
             assert list(header.fields) == list(FIELDS)
-            assert header.format == FORMAT
+            assert header.format == PLAIN_FORMAT  # older versions read it
             assert each.location
 
     def test_compacting_changes_no_answer(self, create, reopen):
@@ -1086,3 +1217,104 @@ class TableContract:
                     one.fields,
                 )
                 assert np.array_equal(answer.vector, one.vector)
+
+    # Further kinds of vectors.
+
+    def test_kinds_of_vectors_are_read_back(self, create, reopen):
+        table = create({"year": "int"}, kinds=KINDS)
+        rows = with_kinds(rows_of([f"{i:02}" for i in range(30)], fields={"year": list(range(30))}))
+        table.write(rows, replace=False)
+        for each in (table, reopen()):
+            assert each.header.kinds == KINDS and each.header.format == FORMAT
+            got = each.get(rows.id, kinds=True)
+            assert contents(got) == contents(rows) and got.kinds == rows.kinds
+            assert each.get(rows.id).kinds == {} or isinstance(each, MemoryTable)
+            scanned = [value for block in each.scan(block=7, kinds=True) for value in block.kinds["late"]]
+            assert scanned == rows.kinds["late"]
+
+    def test_rows_must_have_the_kinds_of_the_table(self, create):
+        table = create(kinds={"sparse": KINDS["sparse"]})
+        for rows in (rows_of(["a"]), with_kinds(rows_of(["a"]))):
+            with pytest.raises(InputError, match="kinds of vectors sparse"):
+                table.write(rows, replace=True)
+        assert table.count() == Count(0, 0)
+
+    def test_the_best_by_each_kind_are_those_of_plain_python(self, create, reopen):
+        table = create({"year": "int"}, kinds=KINDS)
+        ids = [f"d{i:03}" for i in range(120)]
+        rows = with_kinds(rows_of(ids, fields={"year": [i % 5 for i in range(120)]}), seed=1)
+        table.write(rows, replace=False)
+        self._check_kinds(table, rows, ids, seed=2)
+        gone, again = ids[10:30], ids[40:60]
+        table.delete(gone)
+        newer = with_kinds(rows_of(again, fields={"year": [9] * 20}, seed=5), seed=6)
+        table.write(newer, replace=True)
+        two = with_kinds(document("two", ["p0", "p1"], fields={"year": 2}), seed=7)
+        table.write(two, replace=False)
+        there = [each for each in [*ids, "two"] if each not in gone]
+        rows = table.get(there, kinds=True)
+        for each in (table, reopen()):
+            self._check_kinds(each, rows, there, seed=8)
+        table.compact()
+        self._check_kinds(table, rows, there, seed=9)
+        table.delete_where(Compare("year", "<", 4))
+        left = [rows.id[n] for n in range(len(rows)) if rows.fields["year"][n] >= 4]
+        self._check_kinds(reopen(), table.get(left, kinds=True), left, seed=10)
+
+    def _check_kinds(self, table, rows, ids, seed):
+        inside = {rows.id[n] for n in range(len(rows)) if rows.fields["year"][n] == 2}
+        queries = {
+            "sparse": [row for row in some_terms(12, seed) if len(row[0])],
+            "late": [tokens for tokens in some_tokens(12, seed) if len(tokens)],
+        }
+        for kind, asked in queries.items():
+            for exact in (False, True):
+                found = table.by_kind(kind, asked, 15, exact=exact)
+                for query, passages in zip(asked, found, strict=True):
+                    assert actual(passages) == best_by_kind(kind, query, rows, 15)
+                    assert sorted(passages.score.tolist(), reverse=True) == passages.score.tolist()
+            some = table.by_kind(kind, asked, 400, where=Compare("year", "=", 2))
+            for query, passages in zip(asked, some, strict=True):
+                assert actual(passages) == best_by_kind(kind, query, rows, 400, inside)
+                assert set(passages.fields["year"]) <= {2} and passages.exact
+
+    def test_an_empty_table_answers_by_every_kind(self, create):
+        table = create(kinds=KINDS)
+        assert [len(each) for each in table.by_kind("sparse", some_terms(2), 5)] == [0, 0]
+        assert [len(each) for each in table.by_kind("late", [np.ones((2, 6), np.float32)], 5)] == [0]
+        assert table.by_kind("late", [], 5) == []
+        assert table.stats().details["kinds"].keys() == KINDS.keys()
+
+    def test_a_table_without_dense_vectors_works(self, create, reopen):
+        table = create({"year": "int"}, dim=0, kinds={"sparse": KINDS["sparse"]})
+        nothing = np.empty((9, 0), np.float32)
+        ids = [f"{i}" for i in range(9)]
+        plain = rows_of(ids, vectors=nothing, fields={"year": list(range(9))})
+        rows = with_kinds(plain, seed=3, kinds=["sparse"])
+        table.write(rows, replace=False)
+        for each in (table, reopen()):
+            assert each.header.dim == 0
+            assert each.get(ids).vector.shape == (9, 0)
+            assert actual(each.by_words("text", 2)) == [("0", 0), ("1", 0)]
+            with pytest.raises(InputError, match="no dense vectors"):
+                each.nearest(np.ones((1, 4), np.float32), 3)
+            query = some_terms(5, 11)[0]
+            assert actual(each.by_kind("sparse", [query], 9)[0]) == best_by_kind("sparse", query, rows, 9)
+        table.delete(["3"])
+        table.compact()
+        assert table.faults() == []
+        assert table.stats().passages == 8
+
+    def test_a_next_table_of_other_kinds_is_begun_again(self, store, create):
+        create()
+        first = store.handle()
+        header = Header(DIM, {}, {}, kinds=KINDS)
+        first.begin(header).write(with_kinds(rows_of(["a"])), replace=False)
+        first.close()
+        again = store.handle()
+        assert again.begin(header).digests(["a"]) == {"a": "d-a"}
+        again.close()
+        last = store.handle()
+        assert last.begin(Header(DIM, {}, {})).count().documents == 0
+        last.abandon()
+        last.close()

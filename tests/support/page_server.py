@@ -78,8 +78,18 @@ class PageServer:
 
 
 MODELS = {"object": "list", "data": [{"id": "tiny-model", "object": "model"}]}
-INFO = {"model_id": "tiny-model", "max_input_length": 256, "version": "0.1.0"}
-INDEXES = {"indexes": [{"name": "notes", "documents": 1234, "fields": {"lang": "text"}}]}
+INFO = {
+    "model_id": "tiny-model",
+    "model_type": {
+        "embedding": {"pooling": "mean"},
+        "sparse": {"model_id": "tiny-splade"},
+        "late_interaction": {"model_id": "tiny-colbert"},
+    },
+    "max_input_length": 256,
+    "version": "0.1.0",
+}
+NOTES = {"name": "notes", "documents": 1234, "fields": {"lang": "text"}}
+INDEXES = {"indexes": [{**NOTES, "modes": ["dense", "sparse", "words", "hybrid"], "mode": "dense"}]}
 STATUS = {
     "model": "tiny-model",
     "engine": "native",
@@ -96,12 +106,14 @@ STATUS = {
 
 def search(body):
     texts = body.get("texts") or ["A note of the index.", TRAP, "Another note."]
+    mode = body.get("mode", "dense")
+    dense = mode in ("dense", "hybrid")
     hits = [
         {
             "id": str(position),
             "score": 0.9 - 0.1 * position,
-            "cosine": 0.9 - 0.1 * position,
-            "percentile": 99.96 if position == 0 else 80.0,
+            "cosine": 0.9 - 0.1 * position if dense else None,
+            "percentile": (99.96 if position == 0 else 80.0) if dense else None,
             "text": text,
             "part": 0,
             "fields": {"lang": "en"} if "index" in body else {},
@@ -109,7 +121,8 @@ def search(body):
         }
         for position, text in enumerate(texts[: body["k"]])
     ]
-    return {"hits": hits, "scored_by": "cosine", "exact": True, "seconds": 0.0042}
+    by = {"dense": "cosine", "hybrid": "fusion"}.get(mode, mode)
+    return {"hits": hits, "mode": mode, "scored_by": by, "exact": True, "seconds": 0.0042}
 
 
 def pairs(body):
@@ -149,7 +162,30 @@ def clusters(body):
     }
 
 
+def matches(body):
+    """Each word of the query that is in the text, what it would add, and one that is only meant."""
+    text, query = body["right"], body["left"].split()
+    there = [word for word in query if word in text]
+    rows = [
+        {
+            "left": word,
+            "right": word,
+            "adds": 2.0 / (1 + at),
+            "spans": [[text.index(word), text.index(word) + len(word)]],
+        }
+        for at, word in enumerate(there)
+    ]
+    rows += [{"left": "[MASK]", "right": "meant", "adds": 0.25, "spans": []}] * (body["mode"] == "late")
+    rows += [{"left": "meant", "right": "meant", "adds": 0.25, "spans": []}] * (body["mode"] == "sparse")
+    missing = [word for word in query if word not in text]
+    score = sum(row["adds"] for row in rows)
+    texts = {"left": body["left"], "right": text}
+    return {**texts, "mode": body["mode"], "score": score, "matches": rows, "missing": missing}
+
+
 def explain(body):
+    if body.get("mode", "dense") != "dense":
+        return matches(body)
     left, right = body["left"].split(), body["right"].split()
     table = [
         [0.4 / (len(left) * len(right)) * (1 + (i == j)) - 0.05 * (i == j + 1) for j in range(len(right))]

@@ -139,6 +139,33 @@ static bool run(int kind, Form form, long tokens, long texts, long width) {
     return true;
 }
 
+static bool run_head(int kind, long tokens, long words, bool sums) {
+    const long width = 52, texts = 3;
+    Maker make = {{}, {}, FLOAT32};
+    Linear dense = make.linear(width, width);
+    make.kind = kind;
+    Linear table = make.linear(words, width);
+    table.even = nullptr;
+    WordHead head = {dense, table, {make.some(width, 1), make.some(width), 1e-12, 0},
+                     GELU, 2, sums};
+    std::vector<int64_t> starts = {0, tokens, tokens + 1, 2 * tokens + 1};
+    const float *hidden = make.some(starts[texts] * width);
+    std::vector<float> result(texts * words), own(words);
+    std::vector<char> memory(gemel_head_bytes(&head, starts[texts]));
+    for (int threads : {1, 3})
+        gemel_word_weights(&head, hidden, starts.data(), texts, result.data(), memory.data(), threads);
+    for (long text = 0; text < texts; text++) {
+        const int64_t alone[] = {0, starts[text + 1] - starts[text]};
+        gemel_word_weights(&head, hidden + starts[text] * width, alone, 1, own.data(), memory.data(), 1);
+        if (memcmp(own.data(), result.data() + text * words, words * 4)) return std::puts("not the same bits"), false;
+    }
+    uint64_t digest = 14695981039346656037u;
+    for (const float &x : result)
+        for (int byte = 0; byte < 4; byte++) digest = (digest ^ ((const uint8_t *)&x)[byte]) * 1099511628211u;
+    std::printf("head %d %ld %ld %d %016llx\n", kind, tokens, words, sums, (unsigned long long)digest);
+    return true;
+}
+
 int main() {
     if (!gemel_runs()) return std::puts("clean: this processor announces instructions that it does not run"), 0;
     for (int kind = FLOAT32; kind <= (HAS_BFLOAT16 ? BFLOAT16 : INT8); kind++)
@@ -147,5 +174,10 @@ int main() {
                 for (long texts : {1, 3, 9})
                     for (long width : {52, 48})
                         if (!run(kind, form, tokens, texts, width)) return 1;
+    for (int kind = FLOAT32; kind <= (HAS_BFLOAT16 ? BFLOAT16 : INT8); kind++)
+        for (long tokens : {1, 7, 300})
+            for (long words : {1, 47, 100})
+                for (bool sums : {false, true})
+                    if (!run_head(kind, tokens, words, sums)) return 1;
     std::puts("clean");
 }

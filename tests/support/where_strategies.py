@@ -13,6 +13,7 @@ from gemel.index.where import (
     Contains,
     Either,
     IsNull,
+    Like,
     Not,
     OneOf,
     chain,
@@ -22,6 +23,13 @@ from gemel.index.where import (
 
 TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=6) | st.sampled_from(
     ["", "'", "''", '"', "\\", "\\'", "' or 1=1 --", "`", "%s", "{}", "e\u0301", "\U0010ffff", "en"]
+)
+PATTERNS = (
+    st.lists(
+        st.sampled_from(["%", "_", "\\%", "\\_", "\\\\", "e", "n", "\\n", "'", ".", "*", "\\e"]), max_size=6
+    )
+    .map("".join)
+    .flatmap(lambda start: TEXTS.map(lambda end: start + end.replace("\\", "\\\\")))
 )
 INTS = st.integers(-(2**63), 2**63 - 1) | st.integers(-2, 2)
 FLOATS = st.floats(allow_nan=False, allow_infinity=False).map(lambda value: value + 0.0)
@@ -48,6 +56,8 @@ def leaves():
         kinds.append(st.builds(Compare, st.just(name), st.sampled_from(signs), values))
         kinds.append(st.builds(OneOf, st.just(name), st.lists(values, max_size=3).map(tuple)))
         kinds.append(st.just(IsNull(name)))
+        if values is TEXTS:
+            kinds.append(st.builds(Like, st.just(name), PATTERNS))
     for name, values in LISTED.items():
         kinds.append(st.builds(Contains, st.just(name), values))
         kinds.append(st.just(IsNull(name)))
@@ -81,6 +91,8 @@ def show(condition: Condition) -> str:
         return f"{name} is null"
     if isinstance(condition, OneOf):
         return f"{name} in ({', '.join(map(show_value, condition.values))})"
+    if isinstance(condition, Like):
+        return f"{name} like {show_value(condition.pattern)}"
     sign = "contains" if isinstance(condition, Contains) else condition.operator
     return f"{name} {sign} {show_value(condition.value)}"
 

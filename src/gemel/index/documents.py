@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from gemel.errors import InputError
-from gemel.files.write_rows import write_rows
+from gemel.files.rows import write_rows
 from gemel.index.binding import IndexState
 from gemel.index.fields import checked_value, unknown_field
 from gemel.index.ingest import Runner, WriteResult
@@ -21,8 +21,10 @@ from gemel.index.port import (
     DocumentsChanged,
     FieldType,
     FieldValue,
+    Splitting,
     digest_of,
     documents_in,
+    no_dense_vectors,
     rows_of,
 )
 from gemel.index.where import Condition, matches
@@ -33,6 +35,8 @@ EXPORT_COLUMNS = ("id", "text", "vectors")
 
 BLOCK = 4096
 """Passages that are read at a time."""
+
+_SAMPLED_RANGES = 8  # of the ids that a sample of vectors is taken from
 
 _TRIES = 8  # of a block of changes, if other writers change its documents meanwhile
 
@@ -178,13 +182,13 @@ def _update_block(
     for left in reversed(range(_TRIES)):
         stored = [
             document
-            for document in documents_in(state.table.get(list(changes)))
+            for document in documents_in(state.table.get(list(changes), kinds=True))
             if where is None or matches(where, {**document.fields, "id": document.id})
         ]
         changed = [
             each
             for document in stored
-            if (each := _changed(document, changes[document.id], state.passage_tokens)) is not None
+            if (each := _changed(document, changes[document.id], state.splitting)) is not None
         ]
         if changed:
             written = {document.id for document in changed}
@@ -200,12 +204,36 @@ def _update_block(
     raise AssertionError("the last try returns or raises")
 
 
+def without_field(document: DocumentPassages, field: str, splitting: Splitting) -> DocumentPassages:
+    """The document without the value of a field, with the digest that `add` would give it."""
+    return _changed(document, {field: None}, splitting) or document
+
+
+def sample_vectors(state: IndexState, count: int) -> Vectors:
+    """(n, dim) of stored passages: all vectors of a small table; of a large one those after the nearest ids to a few
+    random vectors."""
+    table = state.table
+    if not state.dim:
+        raise no_dense_vectors(table.location)
+    first = next(table.scan(block=count), None)
+    if first is None or len(first) < count:
+        return np.empty((0, state.dim), np.float32) if first is None else first.vector
+    probes = np.random.default_rng(1729).normal(size=(_SAMPLED_RANGES, state.dim)).astype(np.float32)
+    sample: dict[tuple[str, int], Vectors] = {}
+    for passages in table.nearest(probes / np.linalg.norm(probes, axis=1, keepdims=True), 1):
+        after = passages.id[0] if len(passages) else None
+        rows = None if after is None else next(table.scan(after=after, block=count // _SAMPLED_RANGES), None)
+        if rows is not None:
+            sample |= {(rows.id[n], int(rows.part[n])): rows.vector[n] for n in range(len(rows))}
+    return np.stack(list(sample.values())) if len(sample) > count // _SAMPLED_RANGES else first.vector
+
+
 def _changed(
-    document: DocumentPassages, values: Mapping[str, FieldValue], passage_tokens: int | None
+    document: DocumentPassages, values: Mapping[str, FieldValue], splitting: Splitting
 ) -> DocumentPassages | None:
     """The document with these values and the digest that `add` would give it; None: it has them already."""
     fields = {**document.fields, **values}
     if all(document.fields.get(name) == value for name, value in values.items()):
         return None
-    given = None if document.made_by_model(passage_tokens) else document.vectors[0]
-    return replace(document, fields=fields, digest=digest_of(document.text, fields, passage_tokens, given))
+    given = None if document.made_by_model(splitting) else document.vectors[0]
+    return replace(document, fields=fields, digest=digest_of(document.text, fields, splitting, given))

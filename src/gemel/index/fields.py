@@ -109,6 +109,15 @@ def unknown_field(name: str, known: Iterable[str]) -> InputError:
     )
 
 
+def single_field(name: str | None, known: Mapping[str, FieldType]) -> str | None:
+    """The name of a field that holds one value per document, checked."""
+    if name is not None and name not in known:
+        raise unknown_field(name, known)
+    if name is not None and known[name] in LISTS:
+        raise InputError(f"group_by takes a field of one value, but {name!r} holds lists ({known[name]})")
+    return name
+
+
 def checked_value(name: str, value: Any, kind: FieldType) -> FieldValue:  # noqa: ANN401 - types are checked here
     """The value as the field keeps it; `name` stands for it in an error."""
     plain = plain_value(value)

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from gemel.errors import InputError, WorkError
-from gemel.files.write_rows import check_output
+from gemel.files.rows import check_output
 from gemel.index.binding import IndexState, unit
 from gemel.index.documents import (
     BLOCK,
@@ -24,23 +24,28 @@ from gemel.index.documents import (
     IndexDocument,
     check_limit,
     document_of,
+    sample_vectors,
     update_fields,
+    without_field,
     write_documents,
 )
-from gemel.index.fields import check_fields, check_name, unknown_field
-from gemel.index.ingest import Existing, FieldsGiven, Incoming, WriteResult, add_documents, checked_id
-from gemel.index.port import Count, FieldType, FieldValue, Store, TableStats, documents_in
-from gemel.index.query import (
-    Answer,
-    Hit,
-    SearchExamples,
-    SearchQuery,
-    answer,
+from gemel.index.fields import check_fields, check_name, single_field, unknown_field
+from gemel.index.ingest import (
+    DocumentLike,
+    Existing,
+    FieldsGiven,
+    Incoming,
+    WriteResult,
+    add_documents,
+    checked_id,
     checked_ids,
     one_query,
     query_texts,
-    query_vector,
 )
+from gemel.index.kinds import IndexExplanation, KindModel, LateForm, Mode, kinds_in, recorded_mode
+from gemel.index.port import Count, FieldType, FieldValue, KindName, Store, documents_in
+from gemel.index.query import Answer, Hit, Reranker, SearchExamples, SearchQuery, hybrid_mode
+from gemel.index.search import answer, explained, query_vector
 from gemel.index.where import Condition
 from gemel.index.where_parse import parse_where
 from gemel.model import Model
@@ -50,17 +55,15 @@ from gemel.types import Vectors
 from gemel.vectors.bm25 import WordRules
 
 if TYPE_CHECKING:
-    from gemel.cross_model import CrossModel
+    from gemel.index.backup import SnapshotResult
     from gemel.index.migrate import MigrateResult, Migration
-    from gemel.index.verify import VerifyResult
+    from gemel.index.verify import IndexStats, VerifyResult
 
 Where: TypeAlias = str | Mapping[str, Any] | Condition | None
 
 Value = TypeVar("Value")
 
 _SAME_MODEL = 0.999  # cosine; int8 and other processors stay above, another model stays far below
-
-_SAMPLED_RANGES = 8  # of the ids that a sample of vectors is taken from
 
 
 class Index:
@@ -69,7 +72,8 @@ class Index:
     Every write is one atomic commit (`add`: one per block).
     """
 
-    def __init__(self, store: Store, state: IndexState, *, read_only: bool = False) -> None:
+    def __init__(self, store: Store, state: IndexState, *, read_only: bool | str = False) -> None:
+        """`read_only`: no document can be changed; a string says why."""
         self._store, self._state = store, state
         self._read_only = read_only
         self._closed = False
@@ -93,29 +97,47 @@ class Index:
 
     @property
     def model(self) -> Model | None:
-        """The model that encodes for it, loaded on first use; None: the index has vectors only."""
+        """The model that makes its dense vectors, loaded on first use; None: there is none."""
         state = self._open()
         return None if state.binding is None else state.encoder.model
 
     @property
     def encode_options(self) -> EncodeOptions | None:
-        """The options that its texts are encoded with; None: the index has vectors only."""
+        """The options that its texts are encoded with; None: the index has no model for dense vectors."""
         binding = self._open().binding
         return None if binding is None else binding.options
+
+    @property
+    def mode(self) -> Mode:
+        """How it is searched unless a search says otherwise."""
+        return recorded_mode(self._open().header)
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds of vectors that it has, of dense, sparse and late."""
+        return kinds_in(self._open().header)
+
+    def shared_words(self, query: str, text: str) -> dict[str, list[tuple[int, int]]]:
+        """Each word of a query, by the rules of the index, and where a text has it: start and stop in characters."""
+        return self._open().header.words.shared_words(query, text)
+
+    def kind_model(self, kind: KindName) -> Any | None:  # noqa: ANN401 - SparseModel or LateModel, of a higher layer
+        """The `SparseModel` or `LateModel` of the index, loaded on first use; None: it has no such vectors."""
+        lazy = self._open().kinds.get(kind)
+        return None if lazy is None else lazy.get().model
 
     def __len__(self) -> int:
         return self._open().table.count().documents
 
     def __repr__(self) -> str:
-        binding = self._state.binding
-        made = "vectors only" if binding is None else f"made by {binding.model!r}"
+        made = f"made by {self._state.models!r}" if self._state.models else "vectors only"
         return f"Index({self.location!r}, {made}, dim={self._state.table.header.dim})"
 
     # Writing.
 
     def add(
         self,
-        texts: Iterable[str] | None = None,
+        texts: Iterable[str] | Iterable[DocumentLike] | None = None,
         *,
         ids: Iterable[str | int] | None = None,
         vectors: ArrayLike | Iterable[ArrayLike] | None = None,
@@ -126,6 +148,7 @@ class Index:
     ) -> WriteResult:
         """Store documents. Those stored already with the same text and fields are neither encoded nor written again.
 
+        texts: or documents with an id, a text and fields, as `read_documents` gives them.
         ids: None: made from the texts. vectors: (n, dim) of the index's model; texts may then be left out.
         fields: columns {"year": [...]}, or one mapping per document. existing: what to do with an id that is stored.
         block: documents per commit. Lists are checked as a whole before anything is written; streams block by block.
@@ -135,7 +158,9 @@ class Index:
         line = Progress(incoming.total, "documents", shown=progress)
         return add_documents(self._run, incoming, existing, block, line)
 
-    def upsert(self, texts: Iterable[str] | None = None, **given: Any) -> WriteResult:
+    def upsert(
+        self, texts: Iterable[str] | Iterable[DocumentLike] | None = None, **given: Any
+    ) -> WriteResult:
         """`add` with existing="replace": new documents are added, changed ones replaced, others left alone."""
         return self.add(texts, **{"existing": "replace", **given})
 
@@ -146,6 +171,18 @@ class Index:
         for name in wanted:
             check_name(name, self.fields)
         self._run(lambda state: state.table.add_fields(wanted))
+
+    def remove_field(self, field: str) -> int:
+        """Remove a field with its values from every document, in one commit; how many had a value.
+
+        It cannot be undone. Texts and vectors stay. Adding a document again without the field changes nothing then.
+        """
+        self._writable()
+        return self._run(
+            lambda state: state.table.remove_field(
+                field, partial(without_field, field=field, splitting=state.splitting)
+            )
+        )
 
     def update(
         self,
@@ -190,29 +227,40 @@ class Index:
         *,
         where: Where = None,
         offset: int = 0,
+        mode: Mode | None = None,
+        weights: Mapping[str, float] | None = None,
         hybrid: bool = False,
-        rerank: CrossModel | None = None,
+        rerank: Reranker | None = None,
         candidates: int | None = None,
         exact: bool = False,
         recall: float | None = None,
         min_score: float | None = None,
         diversity: float | None = None,
+        group_by: str | None = None,
+        per_group: int = 1,
     ) -> Answer:
         """The best `k` documents for a text or a vector, after the first `offset`; each with its best passage.
 
         where: a condition on fields: "lang = 'en' and year >= 2020", or {"lang": "en", "year": {">=": 2020}}.
-        hybrid: the ranking by vectors fused with one by words. rerank: a cross-encoder that reorders the candidates.
+        mode: by which vectors, or words: dense, sparse, late, words, or hybrid, which fuses the rankings of all; None:
+        that of the index. weights: of the rankings in hybrid search, {"dense": 1, "words": 0.5}; 0 leaves one out.
+        hybrid: short for mode="hybrid". rerank: a cross-encoder or a model for late interaction that reorders the
+        candidates.
         candidates: documents for fusion and reranking; None: 50, or k + offset if that is more.
         exact: every passage is compared. recall: the part of the right documents to find at least, like 0.99, by a
         wider search, or an exact one where none is wide enough. None: about 0.985.
         min_score: hits of lower scores (`Answer.scored_by`) are left out. diversity: 0 to 1, to avoid hits that are
         like better ones (maximal marginal relevance among the candidates); 0 and None: the plain ranking.
+        group_by: a field, of each value of which at most `per_group` documents are found; the search is widened until
+        there are k. Documents without a value are not limited.
         """
         return self.search_many(
             one_query(query),
             k,
             where=where,
             offset=offset,
+            mode=mode,
+            weights=weights,
             hybrid=hybrid,
             rerank=rerank,
             candidates=candidates,
@@ -220,6 +268,8 @@ class Index:
             recall=recall,
             min_score=min_score,
             diversity=diversity,
+            group_by=group_by,
+            per_group=per_group,
         )[0]
 
     def more_like(  # noqa: PLR0913 - one argument per option
@@ -237,6 +287,8 @@ class Index:
         recall: float | None = None,
         min_score: float | None = None,
         diversity: float | None = None,
+        group_by: str | None = None,
+        per_group: int = 1,
     ) -> Answer:
         """The best `k` documents that are like stored documents and texts, and unlike others; without those given.
 
@@ -259,6 +311,9 @@ class Index:
             recall=recall,
             min_score=min_score,
             diversity=diversity,
+            mode="dense",
+            group_by=single_field(group_by, self.fields),
+            per_group=per_group,
             excluded=examples.documents,
         )
         return self._run(lambda state: answer(state, None, query_vector(state, examples), question))[0]
@@ -270,30 +325,45 @@ class Index:
         *,
         where: Where = None,
         offset: int = 0,
+        mode: Mode | None = None,
+        weights: Mapping[str, float] | None = None,
         hybrid: bool = False,
-        rerank: CrossModel | None = None,
+        rerank: Reranker | None = None,
         candidates: int | None = None,
         exact: bool = False,
         recall: float | None = None,
         min_score: float | None = None,
         diversity: float | None = None,
+        group_by: str | None = None,
+        per_group: int = 1,
     ) -> list[Answer]:
         """`search` for several texts, or for vectors (q, dim); texts are encoded together."""
         question = SearchQuery(
             k=k,
             where=self._condition(where),
             offset=offset,
-            hybrid=hybrid,
+            mode=hybrid_mode(mode, hybrid=hybrid),
+            weights=weights,
             rerank=rerank,
             candidates=candidates,
             exact=exact,
             recall=recall,
             min_score=min_score,
             diversity=diversity,
+            group_by=single_field(group_by, self.fields),
+            per_group=per_group,
         )
         texts = query_texts(queries)
         vectors = queries if texts is None else None
         return [] if texts == [] else self._run(lambda state: answer(state, texts, vectors, question))
+
+    def explain(self, query: str, id: str | int, *, mode: Mode | None = None) -> IndexExplanation:
+        """Why a document is found for a query: shared words, alike tokens and the cosine of its best passage.
+
+        mode: by which the best passage is chosen, as for `search`.
+        """
+        named = checked_id(id, "id")
+        return self._run(lambda state: explained(state, query, named, mode))
 
     def get(
         self, ids: Iterable[str | int] | None = None, *, where: Where = None, vectors: bool = False
@@ -363,7 +433,9 @@ class Index:
 
     def stats(self) -> IndexStats:
         """Size, layout, measured recall and model."""
-        return self._run(lambda state: _stats(state, self.location))
+        from gemel.index.verify import stats
+
+        return self._run(lambda state: stats(state, self.location))
 
     # Vectors, for servers and frameworks.
 
@@ -380,7 +452,7 @@ class Index:
 
     def sample_vectors(self, count: int = 2000) -> Vectors:
         """(n, dim) of stored passages: all if they are few, else about `count` from several ranges of ids."""
-        return self._run(lambda state: _sample_vectors(state, count))
+        return self._run(lambda state: sample_vectors(state, count))
 
     def made_by_model(self, text: str, vector: ArrayLike) -> bool:
         """Whether the vector is the one that the index's model makes of the text; True if the index has no model."""
@@ -409,27 +481,40 @@ class Index:
             raise InputError(f"sample must be at least 1, got {sample!r}")
         return self._run(lambda state: verify(state, sample))
 
-    def migrate(
+    def migrate(  # noqa: PLR0913 - one argument per setting
         self,
-        to: Model | str | Path,
+        to: Model | str | Path | None = None,
         *,
+        sparse: KindModel | str | Path | Literal[False] | None = None,
+        late: KindModel | str | Path | Literal[False] | None = None,
+        late_form: LateForm | None = None,
         options: EncodeOptions | None = None,
         dim: int | None = None,
         precision: Precision | None = None,
         passage_tokens: int | None = None,
+        late_chunks: bool | None = None,
         progress: bool = False,
     ) -> MigrateResult:
-        """Encode every document again with another model, then switch to it in one step.
+        """Encode every document again with other models, then switch to them in one step.
 
-        Settings that are None stay as they are. Until the switch the index is searched and written as before. If it
-        is killed, run it again: it resumes. Other handles to the index must be opened again afterwards.
+        to: the model of the dense vectors. sparse, late: the models of these kinds of vectors; False removes them.
+        Settings and models that are None stay as they are, and what they made is copied. Until the switch the index is
+        searched and written as before. If it is killed, run it again: it resumes. Other handles to the index must be
+        opened again afterwards.
         """
         from gemel.index.migrate import Migration, Target
 
         self._writable()
-        target = Target(to, options, dim, precision, passage_tokens)
+        given: dict[KindName, Any] = {"sparse": sparse, "late": late}
+        kinds = {kind: model for kind, model in given.items() if model is not None}
+        settings = (options, dim, precision, passage_tokens)
+        if to is None and (settings != (None,) * 4 or late_chunks is not None or not (kinds or late_form)):
+            raise InputError(
+                "migrate needs a model: that of the dense vectors, or sparse=, late= or late_form="
+            )
+        target = Target(to, *settings, kinds, late_form, late_chunks)
         with self._migrating:
-            migration = Migration.to_model(self._store, self._open(), target, progress=progress)
+            migration = Migration.to_models(self._store, self._open(), target, progress=progress)
             self._finish(migration)
             return migration.result()
 
@@ -447,6 +532,16 @@ class Index:
             migration = Migration.to_words(self._store, self._open(), rules, progress=progress)
             self._finish(migration)
             return migration.written
+
+    def snapshot(self, folder: str | Path) -> SnapshotResult:
+        """Write a copy of the index as it is now to a new folder, while it is searched and written to.
+
+        The copy is an index and can be opened; `restore_index` copies it to another location. The folder is complete
+        or absent, and nothing is overwritten.
+        """
+        from gemel.index.backup import write_snapshot
+
+        return self._run(lambda state: write_snapshot(state.table, folder))
 
     def close(self) -> None:
         """Release files and connections. Nothing is lost without it: every write is on disk when it returns."""
@@ -471,7 +566,8 @@ class Index:
     def _writable(self) -> None:
         self._open()
         if self._read_only:
-            raise InputError(f"the index {self.location} was opened to read only")
+            why = self._read_only if isinstance(self._read_only, str) else "was opened to read only"
+            raise InputError(f"the index {self.location} {why}")
 
     def _finish(self, migration: Migration) -> None:
         """Copy most documents, then the last ones and the switch while writers wait."""
@@ -497,68 +593,3 @@ class Index:
 
     def _condition(self, where: Where) -> Condition | None:
         return None if where is None else parse_where(where, self.fields)
-
-
-@dataclass(frozen=True, kw_only=True)
-class IndexStats(TableStats):
-    """Size, layout, measured recall and model of an index."""
-
-    location: str
-    model: str | None
-    """None: vectors only, bound to no model."""
-    fingerprint: str | None
-    """16 hex digits of all that the vectors depend on."""
-    dim: int
-    fields: Mapping[str, FieldType]
-    passage_tokens: int | None
-    """None: as many as the model reads."""
-    words: str
-    """How texts are divided into words for hybrid search."""
-    format: int
-    made_by: str
-    """The version of gemel that made it."""
-
-    def to_json(self) -> dict[str, Any]:
-        """All of it as a JSON object."""
-        return asdict(self)
-
-
-def _stats(state: IndexState, location: str) -> IndexStats:
-    stats, header, binding = state.table.stats(), state.table.header, state.binding
-    return IndexStats(
-        **vars(stats),
-        location=location,
-        model=None if binding is None else binding.model,
-        fingerprint=None if binding is None else binding.fingerprint.digest,
-        dim=header.dim,
-        fields=dict(header.fields),
-        passage_tokens=state.passage_tokens,
-        words=_words(header.words),
-        format=header.format,
-        made_by=f"gemel {header.bound.get('gemel', '')}".strip(),
-    )
-
-
-def _words(rules: WordRules) -> str:
-    if rules.version == 1:
-        return (
-            "version 1: Chinese, Japanese and Thai are not cut into words. To rebuild them: gemel index words, "
-            "or index.rebuild_words()"
-        )
-    return f"version {rules.version}, " + (f"stemming {rules.stemming}" if rules.stemming else "no stemming")
-
-
-def _sample_vectors(state: IndexState, count: int) -> Vectors:
-    """All vectors of a small table; of a large one those after the nearest ids to a few random vectors."""
-    table = state.table
-    first = next(table.scan(block=count), None)
-    if first is None or len(first) < count:
-        return np.empty((0, state.dim), np.float32) if first is None else first.vector
-    probes = np.random.default_rng(1729).normal(size=(_SAMPLED_RANGES, state.dim)).astype(np.float32)
-    sample: dict[tuple[str, int], Vectors] = {}
-    for passages in table.nearest(probes / np.linalg.norm(probes, axis=1, keepdims=True), 1):
-        after = passages.id[0] if len(passages) else None
-        rows = None if after is None else next(table.scan(after=after, block=count // _SAMPLED_RANGES), None)
-        if rows is not None:
-            sample |= {(rows.id[n], int(rows.part[n])): rows.vector[n] for n in range(len(rows))}
-    return np.stack(list(sample.values())) if len(sample) > count // _SAMPLED_RANGES else first.vector

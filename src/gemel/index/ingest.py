@@ -1,26 +1,37 @@
 """Documents into a table: the arguments of `add` checked block by block, what is new encoded, one commit per block.
 
 `Index.add` reads `Incoming` in blocks, a `Checker` turns each into an `IncomingBatch`, `write_batch` stores it. A text
-is tokenized once: `IndexEncoder.split` gives passages with their tokens, and the same tokens are encoded.
+is tokenized once: `IndexState.split` gives passages with their tokens, and the same tokens are encoded. The checks of
+ids and queries are here too.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, field
 from functools import partial
-from itertools import islice
-from typing import Any, Literal, TypeAlias, get_args
+from itertools import chain, islice, tee
+from typing import Any, Literal, Protocol, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from gemel.encoder.passages import PreparedPassage
+from gemel.encoder.tokenizer import check_texts
 from gemel.errors import InputError
-from gemel.index.binding import IndexEncoder, IndexState, unit
+from gemel.files.document_files import FILE_FIELDS, FileDocument
+from gemel.index.binding import IndexState, unit
 from gemel.index.fields import check_characters, check_name, checked_value, infer, unknown_field
-from gemel.index.port import FieldType, FieldValue, PassageRows, digest_of, documents_in
+from gemel.index.port import (
+    DocumentPassages,
+    FieldType,
+    FieldValue,
+    PassageRows,
+    Splitting,
+    digest_of,
+    documents_in,
+)
 from gemel.terminal import Progress, counted
 from gemel.types import ShownResult, Vectors
 
@@ -48,7 +59,7 @@ class WriteResult(ShownResult):
     unchanged: int
     """Stored already with the same text and fields, so neither encoded nor written; or left alone by "skip"."""
     encoded: int
-    """Passages that the model encoded."""
+    """Passages that a model encoded; one that several models encoded counts once."""
     truncated: int = 0
     """Passages that lost tokens; 0 unless passages are longer than the model reads."""
 
@@ -79,16 +90,32 @@ class IncomingBatch:
         return len(self.ids)
 
 
+class DocumentLike(Protocol):
+    """What `add` takes instead of a text: `read_documents` and `Index.documents` give such."""
+
+    @property
+    def id(self) -> str: ...
+
+    @property
+    def text(self) -> str: ...
+
+    @property
+    def fields(self) -> Mapping[str, Any]: ...
+
+
 class Incoming:
     """The arguments of one `add`. Lists can be read twice, streams once."""
 
     def __init__(
         self,
-        texts: Iterable[str] | None,
+        texts: Iterable[str] | Iterable[DocumentLike] | None,
         ids: Iterable[str | int] | None,
         vectors: ArrayLike | Iterable[ArrayLike] | None,
         fields: FieldsGiven | None,
     ) -> None:
+        self.declared: Mapping[str, FieldType] = {}
+        if ids is None and vectors is None and fields is None and texts is not None:
+            texts, ids, fields, self.declared = _columns_of(texts)
         if texts is None and vectors is None:
             raise InputError("add takes texts, vectors, or both; got neither")
         if texts is None and ids is None:
@@ -220,8 +247,45 @@ def checked_id(id_: object, name: str) -> str:
     return id_
 
 
+def checked_ids(ids: Iterable[str | int]) -> list[str]:
+    """Ids as strings."""
+    if isinstance(ids, str | bytes | int):
+        raise InputError(f"ids takes a list, got one. Write [{ids!r}]")
+    return [checked_id(id_, f"ids[{n}]") for n, id_ in enumerate(ids)]
+
+
+def one_query(query: str | ArrayLike) -> Sequence[str] | ArrayLike:
+    """The query of `search` as `search_many` takes it."""
+    if isinstance(query, str):
+        return [query]
+    try:
+        vector = np.asarray(query, dtype=np.float32)
+    except (TypeError, ValueError):
+        raise InputError(f"a query is a text or a vector, got {type(query).__name__}") from None
+    if vector.ndim != 1:
+        raise InputError(f"search takes one query, got an array of shape {vector.shape}. Use search_many")
+    return vector[None]
+
+
+def query_texts(queries: Sequence[str] | ArrayLike) -> list[str] | None:
+    """The queries, if they are texts; None: they should be vectors."""
+    if isinstance(queries, str | bytes):
+        raise InputError("search_many takes a list of queries, got one string. Use search")
+    listed = queries if isinstance(queries, np.ndarray) else list(queries)  # type: ignore[arg-type]
+    if isinstance(listed, np.ndarray) and listed.dtype.kind not in "OU":
+        return None
+    if len(listed) and not any(isinstance(query, str) for query in listed):
+        return None
+    texts = check_texts(listed, "queries")
+    for n, text in enumerate(texts):
+        check_characters(f"queries[{n}]", text)
+    return texts
+
+
 def checked_vectors(rows: Any, dim: int, start: int = 0) -> Vectors:  # noqa: ANN401 - this is where types are checked
     """(n, dim) scaled to length 1; `start`: the position of the first one, for errors."""
+    if not dim:
+        raise InputError("the index has no dense vectors, so it takes none. Give texts")
     try:
         vectors = np.asarray(rows, dtype=np.float32)
     except (TypeError, ValueError):
@@ -236,6 +300,30 @@ def checked_vectors(rows: Any, dim: int, start: int = 0) -> Vectors:  # noqa: AN
         if bad.any():
             raise InputError(f"vectors[{start + int(np.argmax(bad))}] {why}, so it has no direction")
     return unit(vectors)
+
+
+def _columns_of(texts: Iterable[Any]) -> tuple[Any, Any, Any, Mapping[str, FieldType]]:
+    """Texts, ids, fields and types of fields of documents; plain texts as they are, and nothing else."""
+    if isinstance(texts, str | bytes | Mapping) or not isinstance(texts, Iterable):
+        return texts, None, None, {}
+    listed = hasattr(texts, "__len__")
+    source = iter(texts)
+    first = next(source, None)
+    if not listed:
+        texts = source if first is None else chain([first], source)
+    if isinstance(first, str) or not all(hasattr(first, name) for name in ("id", "text", "fields")):
+        return texts, None, None, {}
+    declared = FILE_FIELDS if isinstance(first, FileDocument) else {}
+    if listed:
+        every = list(texts)
+        return (
+            [each.text for each in every],
+            [each.id for each in every],
+            [each.fields for each in every],
+            declared,
+        )
+    one, two, three = tee(texts, 3)
+    return (each.text for each in one), (each.id for each in two), (each.fields for each in three), declared
 
 
 def _slices(given: Iterable[Any], size: int) -> Iterator[Any]:
@@ -292,7 +380,7 @@ def _check_lists(state: IndexState, incoming: Incoming, existing: Existing, bloc
 def _checker_for(state: IndexState, incoming: Incoming, blocks: Iterable[dict[str, Any]]) -> Checker:
     """A checker for the fields of the index; the first documents of an empty index may bring new ones."""
     header = state.table.header
-    types = dict(header.fields)
+    types = {**incoming.declared, **header.fields}
     if incoming.has_fields and not state.table.count().passages:
         types |= infer((row for block in blocks for row in incoming.rows(block)), types)
         for name in types:
@@ -329,7 +417,7 @@ def write_batch(
             return WriteResult(0, 0, len(batch), 0)
         picked = _pick(batch, chosen)
         replaced = [id_ for id_ in picked.ids if id_ in stored]
-        ready = prepare(state, picked, [digests[n] for n in chosen], _stored_vectors(state, replaced))
+        ready = prepare(state, picked, [digests[n] for n in chosen], _stored_passages(state, replaced))
         try:
             state.table.write(ready.rows, replace=existing == "replace")
         except InputError:
@@ -349,7 +437,7 @@ def write_batch(
 def _digests(state: IndexState, batch: IncomingBatch) -> list[str]:
     vectors = [None] * len(batch) if batch.vectors is None else list(batch.vectors)
     return [
-        digest_of(text, fields, state.passage_tokens, vector)
+        digest_of(text, fields, state.splitting, vector)
         for text, fields, vector in zip(batch.texts, batch.fields, vectors, strict=True)
     ]
 
@@ -363,13 +451,31 @@ def _pick(batch: IncomingBatch, chosen: Sequence[int]) -> IncomingBatch:
     )
 
 
-def _stored_vectors(state: IndexState, ids: Sequence[str]) -> dict[str, Vectors]:
-    """The vectors that the model made of the stored passages of these documents, by text."""
-    vectors: dict[str, Vectors] = {}
-    for document in documents_in(state.table.get(ids)) if ids else ():
-        if document.made_by_model(state.passage_tokens):
-            vectors.update(zip(document.passages, document.vectors, strict=True))
-    return vectors
+@dataclass(frozen=True, eq=False)
+class KnownPassages:
+    """Vectors of passages by their text, which need not be encoded again."""
+
+    vectors: dict[str, Vectors] = field(default_factory=dict)
+    documents: dict[str, tuple[Sequence[str], Vectors]] = field(default_factory=dict)
+    """With late chunks, whose vectors depend on the whole document: its passages and their vectors, by its text."""
+    kinds: dict[str, dict[str, bytes]] = field(default_factory=dict)
+    """Of each further kind of vectors."""
+
+    def add(self, document: DocumentPassages, splitting: Splitting) -> None:
+        """Those of a stored document; a vector that the caller gave is not the one of its text."""
+        if isinstance(splitting, str) and document.made_by_model(splitting):
+            self.documents[document.text] = (list(document.passages), document.vectors)
+        elif document.made_by_model(splitting):
+            self.vectors.update(zip(document.passages, document.vectors, strict=True))
+        for kind, values in document.kinds.items():
+            self.kinds.setdefault(kind, {}).update(zip(document.passages, values, strict=True))
+
+
+def _stored_passages(state: IndexState, ids: Sequence[str]) -> KnownPassages:
+    known = KnownPassages()
+    for document in documents_in(state.table.get(ids, kinds=True)) if ids else ():
+        known.add(document, state.splitting)
+    return known
 
 
 @dataclass(frozen=True, eq=False)
@@ -385,55 +491,91 @@ def prepare(
     state: IndexState,
     batch: IncomingBatch,
     digests: Sequence[str],
-    reusable: Mapping[str, Vectors] | None = None,
+    known: KnownPassages | None = None,
 ) -> PreparedDocuments:
-    """The rows of the documents; passages in `reusable` are not encoded again."""
+    """The rows of the documents; passages in `known` are not encoded again."""
+    known = known or KnownPassages()
+    header = state.table.header
+    work = _PassageEncoding(state, known)
+    passages = [[text] for text in batch.texts] if batch.vectors is not None else work.split(batch.texts)
+    every = [passage for parts in passages for passage in parts]
     if batch.vectors is not None:
-        passages = [[text] for text in batch.texts]
-        vectors, encoded, truncated = batch.vectors, 0, 0
+        vectors = batch.vectors
+    elif state.binding is None:
+        vectors = np.empty((len(every), 0), dtype=np.float32)
+    elif state.late_chunks:
+        vectors = work.late_chunks(batch.texts, passages)
     else:
-        split = _SplitTexts(state.encoder, dict(reusable or {}))
-        passages = split.add(batch.texts)
-        vectors = np.stack([split.vectors[passage] for parts in passages for passage in parts])
-        encoded, truncated = split.encoded, split.truncated
+        vectors = np.stack([known.vectors[passage] for passage in every])
+    kinds = {kind: work.of_kind(kind, every) for kind in header.kinds}
     owners = [n for n, parts in enumerate(passages) for _ in parts]
     rows = PassageRows(
         id=[batch.ids[n] for n in owners],
         part=np.array([part for parts in passages for part in range(len(parts))], dtype=np.int32),
-        text=[passage for parts in passages for passage in parts],
+        text=every,
         digest=[digests[n] for n in owners],
         vector=vectors,
-        fields={name: [batch.fields[n].get(name) for n in owners] for name in state.table.header.fields},
+        fields={name: [batch.fields[n].get(name) for n in owners] for name in header.fields},
+        kinds=kinds,
     )
-    return PreparedDocuments(rows, encoded, truncated)
+    return PreparedDocuments(rows, len(work.encoded), work.truncated)
 
 
-class _SplitTexts:
+class _PassageEncoding:
     """Texts to passages and their vectors; each distinct passage is encoded once."""
 
-    def __init__(self, encoder: IndexEncoder, vectors: dict[str, Vectors]) -> None:
-        self._encoder = encoder
+    def __init__(self, state: IndexState, known: KnownPassages) -> None:
+        self._state, self._known = state, known
         self._waiting: dict[str, PreparedPassage] = {}
-        self.vectors = vectors
-        self.encoded = self.truncated = 0
+        self.encoded: set[str] = set()
+        self.truncated = 0
 
-    def add(self, texts: Sequence[str]) -> list[list[str]]:
-        """The passages of each text; `vectors` has all of them afterwards."""
+    def split(self, texts: Sequence[str]) -> list[list[str]]:
+        """The passages of each text; `known` has the dense vectors of all of them afterwards."""
+        if self._state.dim:
+            assert self._state.encoder is not None  # an InputError if the vectors have no model
+        dense = self._state.binding is not None and not self._state.late_chunks
+        vectors = self._known.vectors
         passages: list[list[str]] = []
         for start in range(0, len(texts), _SPLIT_AT_ONCE):
-            for parts in self._encoder.split(texts[start : start + _SPLIT_AT_ONCE]):
+            for parts in self._state.split(texts[start : start + _SPLIT_AT_ONCE]):
                 passages.append([part.text for part in parts])
-                self._waiting.update((part.text, part) for part in parts if part.text not in self.vectors)
+                if dense:
+                    self._waiting.update((part.text, part) for part in parts if part.text not in vectors)
             if len(self._waiting) >= _ENCODED_AT_ONCE:
                 self._encode()
         self._encode()
         return passages
 
+    def late_chunks(self, texts: Sequence[str], passages: Sequence[Sequence[str]]) -> Vectors:
+        """The dense vectors of the passages of these texts, each of which is read as a whole."""
+        known, new = self._known.documents, {}
+        for text, parts in zip(texts, passages, strict=True):
+            if text not in known or list(known[text][0]) != list(parts):
+                new[text] = parts
+        for start in range(0, len(new), _SPLIT_AT_ONCE):
+            some = dict(islice(new.items(), start, start + _SPLIT_AT_ONCE))
+            vectors = self._state.encoder.encode_late(list(some), list(some.values()))
+            ends = np.cumsum([len(parts) for parts in some.values()])[:-1]
+            for (text, parts), own in zip(some.items(), np.split(vectors, ends), strict=True):
+                known[text] = (parts, own)
+                self.encoded.update(parts)
+        return np.concatenate([known[text][1] for text in texts])
+
+    def of_kind(self, kind: str, passages: Sequence[str]) -> list[bytes]:
+        """The values of these passages by one kind of vectors."""
+        known = self._known.kinds.setdefault(kind, {})
+        new = [passage for passage in dict.fromkeys(passages) if passage not in known]
+        if new:
+            known.update(zip(new, self._state.kinds[kind].get().encode_passages(new), strict=True))
+            self.encoded.update(new)
+        return [known[passage] for passage in passages]
+
     def _encode(self) -> None:
         if not self._waiting:
             return
-        made = self._encoder.encode_passages(list(self._waiting.values()))
-        self.vectors.update(zip(self._waiting, made.vectors, strict=True))
-        self.encoded += len(self._waiting)
+        made = self._state.encoder.encode_passages(list(self._waiting.values()))
+        self._known.vectors.update(zip(self._waiting, made.vectors, strict=True))
+        self.encoded.update(self._waiting)
         self.truncated += made.truncated
         self._waiting = {}

@@ -8,12 +8,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gemel.errors import InputError, WorkError
-from gemel.index.fields import count_values, new_fields
+from gemel.index.fields import count_values, new_fields, unknown_field
+from gemel.index.kinds import Searched, compared
 from gemel.index.port import (
     AlreadyThere,
     Count,
@@ -25,7 +27,9 @@ from gemel.index.port import (
     Passages,
     TableStats,
     check_expected,
+    check_kinds,
     documents_in,
+    no_dense_vectors,
     rows_of,
 )
 from gemel.index.where import Condition, matches
@@ -51,8 +55,36 @@ class _Version:
     def words(self) -> BM25Index:
         return BM25Index(self.rows.text, rules=self.header.words)
 
+    @cached_property
+    def _searched(self) -> dict[str, Searched]:
+        kinds = self.header.kinds
+        return {name: compared(name, each, self.rows.kinds[name]) for name, each in kinds.items()}
+
+    @property
+    def sizes(self) -> dict[str, dict[str, Any]]:
+        """Bytes and layout of each kind of vectors."""
+        kinds = self.rows.kinds.items()
+        return {name: {"bytes": sum(map(len, values)), "layout": "exact"} for name, values in kinds}
+
+    def by_kind(self, kind: str, query: Any, k: int, where: Condition | None) -> Passages:  # noqa: ANN401
+        return self.passages(*self._searched[kind].search(query, k, inside=self.mask(where), exact=True))
+
     def rows_of(self, ids: Iterable[str]) -> PassageRows:
         return rows_of([self.documents[each] for each in ids if each in self.documents], self.header)
+
+    def blocks(self, ids: Iterable[str], size: int) -> Iterator[PassageRows]:
+        """Whole documents, of so many passages if none has more."""
+        waiting: list[str] = []
+        passages = 0
+        for each in ids:
+            parts = len(self.documents[each].parts)
+            if waiting and passages + parts > size:
+                yield self.rows_of(waiting)
+                waiting, passages = [], 0
+            waiting.append(each)
+            passages += parts
+        if waiting:
+            yield self.rows_of(waiting)
 
     def meeting(self, where: Condition) -> list[str]:
         """The documents of which the condition is true."""
@@ -110,6 +142,23 @@ class MemoryTable:
             header = dataclasses.replace(header, fields={**header.fields, **new})
             self._now = _Version(header, self._now.documents, self._now.number + 1)
 
+    def remove_field(self, field: str, changed: Callable[[DocumentPassages], DocumentPassages]) -> int:
+        with self._guard(), self._writing:
+            header, documents = self._now.header, dict(self._now.documents)
+            if field not in header.fields:
+                raise unknown_field(field, header.fields)
+            having = [each for each in documents.values() if each.fields.get(field) is not None]
+            documents |= {each.id: changed(each) for each in having}
+            left = {name: kind for name, kind in header.fields.items() if name != field}
+            stored = {
+                id_: dataclasses.replace(
+                    each, fields={name: value for name, value in each.fields.items() if name != field}
+                )
+                for id_, each in documents.items()
+            }
+            self._now = _Version(dataclasses.replace(header, fields=left), stored, self._now.number + 1)
+            return len(having)
+
     def digests(self, ids: Sequence[str]) -> dict[str, str]:
         now = self._now.documents
         return {each: now[each].digest for each in ids if each in now}
@@ -117,6 +166,7 @@ class MemoryTable:
     def write(self, rows: PassageRows, *, replace: bool, expected: Mapping[str, str] | None = None) -> None:
         with self._guard(), self._writing:
             check_expected(expected, self.digests(list(expected or ())))
+            check_kinds(rows, self._now.header)
             # Copied, so that the caller's array may change.
             written = {
                 each.id: dataclasses.replace(each, vectors=np.array(each.vectors, dtype=np.float32))
@@ -135,7 +185,7 @@ class MemoryTable:
         with self._guard(), self._writing:
             return self._without(self._now.meeting(where))
 
-    def get(self, ids: Sequence[str]) -> PassageRows:
+    def get(self, ids: Sequence[str], *, kinds: bool = False) -> PassageRows:
         return self._now.rows_of(dict.fromkeys(ids))
 
     def count(self, where: Condition | None = None) -> Count:
@@ -159,6 +209,8 @@ class MemoryTable:
         far: bool = False,
     ) -> list[Passages]:
         now = self._now
+        if not now.header.dim:
+            raise no_dense_vectors(self.location)
         hits = search(queries, now.rows.vector, k, "dot", where=now.mask(where), threads=1)
         return [now.passages(*row) for row in zip(hits.index, hits.score, strict=True)]
 
@@ -168,23 +220,39 @@ class MemoryTable:
         found = hits.index[0] >= 0
         return now.passages(hits.index[0][found], hits.score[0][found])
 
+    @property
+    def most_compared(self) -> int | None:
+        return None
+
+    def by_kind(
+        self,
+        kind: str,
+        queries: Sequence[Any],
+        k: int,
+        *,
+        where: Condition | None = None,
+        exact: bool = False,
+        recall: float | None = None,
+    ) -> list[Passages]:
+        now = self._now
+        return [now.by_kind(kind, query, k, where) for query in queries]
+
     def scan(
-        self, *, after: str | None = None, block: int = 4096, where: Condition | None = None
+        self,
+        *,
+        after: str | None = None,
+        block: int = 4096,
+        where: Condition | None = None,
+        kinds: bool = False,
     ) -> Iterator[PassageRows]:
         now = self._now
-        waiting: list[str] = []
-        passages = 0
-        for each in sorted(now.documents if where is None else now.meeting(where)):
-            if after is not None and each <= after:
-                continue
-            size = len(now.documents[each].parts)
-            if waiting and passages + size > block:
-                yield now.rows_of(waiting)
-                waiting, passages = [], 0
-            waiting.append(each)
-            passages += size
-        if waiting:
-            yield now.rows_of(waiting)
+        chosen = sorted(now.documents if where is None else now.meeting(where))
+        return now.blocks((each for each in chosen if after is None or each > after), block)
+
+    @contextmanager
+    def frozen(self, block: int = 4096) -> Iterator[tuple[Header, Iterator[PassageRows]]]:
+        now = self._now
+        yield now.header, now.blocks(sorted(now.documents), block)
 
     def faults(self) -> list[str]:
         return []
@@ -203,6 +271,7 @@ class MemoryTable:
             unindexed=0,
             recall=None,
             version=str(now.number),
+            details={} if not now.header.kinds else {"kinds": now.sizes},
         )
 
     def close(self) -> None:
@@ -246,7 +315,7 @@ class MemoryStore:
     def begin(self, header: Header) -> MemoryTable:
         with self._lock:
             begun = self._next
-            if begun is None or (begun.header.dim, begun.header.bound) != (header.dim, header.bound):
+            if begun is None or not begun.header.same_vectors(header):
                 self._next = self._table(header)
             assert self._next is not None
             return self._next

@@ -1,4 +1,4 @@
-"""`migrate`: every document encoded again by another model into a table beside the current one, then one switch.
+"""`migrate`: every document encoded again by other models into a table beside the current one, then one switch.
 
 The current table is searched and written until the switch. A pass reads all its documents and copies those that the
 next table lacks or has in another state; passes are repeated until little is left, the last one while writers wait. A
@@ -7,25 +7,40 @@ run that was killed resumes: what the next table has already is not encoded agai
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Any, Literal
+
+import numpy as np
 
 from gemel.errors import InputError
 from gemel.index.binding import (
     IndexEncoder,
     IndexState,
-    LazyIndexEncoder,
+    LazyEncoder,
     bind,
     differences,
     load_for,
     made_by,
 )
-from gemel.index.ingest import IncomingBatch, prepare
-from gemel.index.port import DocumentPassages, Header, Store, digest_of, documents_in, rows_of
+from gemel.index.documents import without_field
+from gemel.index.ingest import IncomingBatch, KnownPassages, prepare
+from gemel.index.kinds import KINDS, KindEncoder, KindModel, check_whole_passages, modes_of, new_kinds
+from gemel.index.port import (
+    DocumentPassages,
+    Header,
+    KindName,
+    Store,
+    Table,
+    digest_of,
+    documents_in,
+    rows_of,
+)
 from gemel.model import Model, load
 from gemel.options import EncodeOptions, Precision
 from gemel.terminal import Progress, counted
@@ -35,6 +50,8 @@ from gemel.vectors.bm25 import WordRules
 _BLOCK = 1024  # documents per commit: what a kill costs
 
 _FEW = 200  # documents that may be left for the pass during which writers wait
+
+_SAMPLED = 1_000  # passages from which the centroids of 2-bit residuals are made
 
 _PASSES = 5  # then writers wait, however many are left
 
@@ -54,7 +71,7 @@ class MigrateResult(ShownResult):
     """Documents that were changed or deleted while it ran."""
     seconds: float
     before: str
-    """The model that made the index until now."""
+    """The models that made the index until now."""
     after: str
 
     def summary(self) -> str:
@@ -75,38 +92,83 @@ class MigrateResult(ShownResult):
 
 @dataclass(frozen=True)
 class Target:
-    """The model that an index is migrated to, and its settings; None: as the index has it."""
+    """The models that an index is migrated to, and their settings; None: as the index has it."""
 
-    model: Model | str | Path
+    model: Model | str | Path | None
     options: EncodeOptions | None = None
     dim: int | None = None
     precision: Precision | None = None
     passage_tokens: int | None = None
+    kinds: Mapping[KindName, KindModel | str | Path | Literal[False]] = field(default_factory=dict)
+    """Models of further kinds of vectors; False: the index is to have none."""
+    late_form: str | None = None
+    late_chunks: bool | None = None
 
     def encoder(self, location: str, old: IndexState) -> IndexEncoder:
         """The loaded model with its settings, checked."""
-        if old.binding is None:
+        if old.binding is None and old.dim:
             raise InputError(f"the index {location} has vectors only: there is no text to encode again")
         given = {"dim": self.dim, "precision": self.precision}
         changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-        options = replace(self.options or old.binding.options, **changes)
+        recorded = EncodeOptions() if old.binding is None else old.binding.options
+        options = replace(self.options or recorded, **changes)
         model = self._loaded(old)
         if options.dim is not None and options.dim > model.dim:
             raise InputError(
                 f"the index {location} is to keep {options.dim} dimensions of a vector, but {model.name!r} makes "
                 f"{model.dim}. Give a dim (--dim) of at most that"
             )
-        tokens = old.binding.passage_tokens if self.passage_tokens is None else self.passage_tokens
-        encoder = IndexEncoder(model, options, tokens)
+        tokens = old.passage_tokens if self.passage_tokens is None else self.passage_tokens
+        late = old.late_chunks if self.late_chunks is None else self.late_chunks
+        encoder = IndexEncoder(model, options, tokens, late)
         encoder.split([""])  # an error if the model cannot read such passages, before a table is begun
         return encoder
 
     def _loaded(self, old: IndexState) -> Model:
         if isinstance(self.model, Model):
             return self.model
+        assert self.model is not None
         if self.options is not None or old.binding is None:
             return load(self.model)
         return load_for(old.binding, self.model, pooling=made_by(old.binding, self.model))
+
+    def kind_encoders(self, old: IndexState) -> dict[str, LazyEncoder[KindEncoder]]:
+        """Of the new index: those of the old one where nothing else is wanted."""
+        if self.late_form is not None and not old.header.kinds.keys() | self.kinds.keys() >= {"late"}:
+            raise InputError(
+                f"late_form is {self.late_form!r}, but the index has no late vectors. Give late="
+            )
+        out: dict[str, LazyEncoder[KindEncoder]] = {}
+        for kind in KINDS:
+            there = old.header.kinds.get(kind)
+            given = self.kinds.get(kind)
+            if given is False or (given is None and there is None):
+                continue
+            form = self.late_form if kind == "late" else None
+            if given is None and form in (None, there and there.form):
+                out[kind] = old.kinds[kind]
+                continue
+            model = given or old.kinds[kind].get().model
+            wanted = form or (there.form if there and kind == "late" else None)
+            made = new_kinds({kind: model}, wanted, partial(_some_passages, old.table))[kind]
+            same = there is not None and made.makes(there)
+            out[kind] = old.kinds[kind] if same else LazyEncoder.of(made)
+        return out
+
+
+def _some_passages(table: Table) -> list[str]:
+    """Passages at random, the same ones unless documents changed."""
+    chosen: list[str] = []
+    rng, count = random.Random(0), 0
+    for rows in table.scan():
+        for text in rows.text:
+            count += 1
+            place = len(chosen) if len(chosen) < _SAMPLED else rng.randrange(count)
+            if text and place < _SAMPLED:
+                chosen[place : place + 1] = [text]
+    if not chosen:
+        raise InputError("late_form '2bit' needs centroids of stored documents, but the index has no texts")
+    return chosen
 
 
 @dataclass(frozen=True)
@@ -123,20 +185,40 @@ class Migration:
         """`encode` False: vectors are copied."""
         self._store, self._old, self._new = store, old, old
         self._encode, self._progress = encode, progress
+        self._same_dense = False
+        """The dense vectors, or that there are none, stay as they are."""
         self._started = perf_counter()
         self._passes: list[_Pass] = []
 
     @classmethod
-    def to_model(cls, store: Store, old: IndexState, target: Target, *, progress: bool) -> Migration:
-        """Every document encoded again by the model of the target."""
+    def to_models(cls, store: Store, old: IndexState, target: Target, *, progress: bool) -> Migration:
+        """Every document encoded again by those models of the target that are new."""
         migration = cls(store, old, encode=True, progress=progress)
-        encoder = target.encoder(store.name, old)
-        assert old.binding is not None, "without one there is no encoder for the target"
-        if differences(old.binding, encoder):
-            binding, before = bind(encoder), old.table.header
+        lazy, binding, before = old.lazy_encoder, old.binding, old.table.header
+        dim, bound = before.dim, before.bound
+        if target.model is not None:
+            encoder = target.encoder(store.name, old)
+            if old.binding is None or differences(old.binding, encoder):
+                lazy, binding = LazyEncoder.of(encoder), bind(encoder)
+                dim, bound = encoder.dim, binding.to_json()
+        migration._same_dense = binding is old.binding
+        kinds = target.kind_encoders(old)
+        if binding is not None:
+            check_whole_passages(binding.options, kinds)
+        if not dim and not kinds:
+            raise InputError(
+                f"{store.name} would have no vectors at all. Give a model, or keep one kind of vectors"
+            )
+        if not migration._same_dense or kinds != old.kinds:
+            about = {
+                kind: before.kinds[kind] if each is old.kinds.get(kind) else each.get().header()
+                for kind, each in kinds.items()
+            }
             words = WordRules(stemming=before.words.stemming)
-            header = Header(encoder.dim, before.fields, binding.to_json(), words=words)
-            migration._new = IndexState(store.begin(header), LazyIndexEncoder.of(encoder), binding)
+            header = Header(dim, before.fields, bound, words=words, kinds=about)
+            if before.mode is not None and before.mode in modes_of(header):
+                header = replace(header, format=0, mode=before.mode)
+            migration._new = IndexState(store.begin(header), lazy, binding, kinds)
         return migration
 
     @classmethod
@@ -145,7 +227,7 @@ class Migration:
         migration = cls(store, old, encode=False, progress=progress)
         before = old.table.header
         if before.words != rules:
-            header = Header(before.dim, before.fields, before.bound, words=rules)
+            header = replace(before, format=0, words=rules)
             migration._new = replace(old, table=store.begin(header))
         return migration
 
@@ -164,7 +246,10 @@ class Migration:
     def switch(self) -> IndexState:
         """Copy the last documents, then make the next table the current one; the new state."""
         self._passes.append(self._pass())
+        built = self._new.table
         self._new = replace(self._new, table=self._store.switch())
+        if self._new.table is not built:
+            built.close()
         return self._new
 
     @property
@@ -175,7 +260,6 @@ class Migration:
     def result(self) -> MigrateResult:
         """What was done, for the caller of `migrate`."""
         count = self._new.table.count()
-        assert self._old.binding is not None and self._new.binding is not None
         return MigrateResult(
             documents=count.documents,
             passages=count.passages,
@@ -183,19 +267,19 @@ class Migration:
             kept=self._passes[0].kept if self._passes else count.documents,
             caught_up=sum(each.changed for each in self._passes[1:]),
             seconds=perf_counter() - self._started,
-            before=self._old.binding.model,
-            after=self._new.binding.model,
+            before=self._old.models or "vectors only",
+            after=self._new.models,
         )
 
     def _pass(self, *, progress: bool = False) -> _Pass:
         """Make the next table equal to the current one as it is now."""
         old, new = self._old.table, self._new.table
-        new.add_fields(old.header.fields)
+        self._take_fields()
         header = new.header
         line = Progress(old.count().documents, "documents", shown=progress)
         seen: set[str] = set()
         kept = changed = encoded = 0
-        documents = (document for rows in old.scan() for document in documents_in(rows))
+        documents = (document for rows in old.scan(kinds=True) for document in documents_in(rows))
         while block := list(islice(documents, _BLOCK)):
             seen.update(document.id for document in block)
             if not block[-1].fields.keys() <= header.fields.keys():  # a field was added since this pass began
@@ -214,27 +298,61 @@ class Migration:
         line.close()
         return _Pass(kept, changed + self._delete_others(seen), encoded)
 
+    def _take_fields(self) -> None:
+        """Give the next table the fields of the current one, without those that were removed since it was begun."""
+        old, new = self._old.table.header.fields, self._new.table
+        for name, kind in new.header.fields.items():
+            if old.get(name) != kind:
+                new.remove_field(name, partial(without_field, field=name, splitting=self._new.splitting))
+        new.add_fields(old)
+
     def _digest(self, document: DocumentPassages) -> str:
         """What the next table should have for the document."""
-        if not self._encode:
+        if not self._encode or self._keeps_given(document):
             return document.digest
-        return digest_of(document.text, document.fields, self._new.passage_tokens)
+        return digest_of(document.text, document.fields, self._new.splitting)
+
+    def _keeps_given(self, document: DocumentPassages) -> bool:
+        """Its dense vector is the caller's, and stays."""
+        return self._same_dense and not document.made_by_model(self._old.splitting)
 
     def _write_encoded(self, documents: Sequence[DocumentPassages], digests: Sequence[str]) -> int:
-        """Passages that were encoded."""
-        self._check_texts(documents)
+        """Passages that were encoded; vectors that stay as they are, are copied."""
+        if not self._same_dense:
+            self._check_texts(documents)
+        encoded = 0
+        for given in (False, True):
+            chosen = [n for n, each in enumerate(documents) if self._keeps_given(each) == given]
+            if chosen:
+                part = [documents[n] for n in chosen]
+                encoded += self._write_part(part, [digests[n] for n in chosen], given=given)
+        return encoded
+
+    def _write_part(
+        self, documents: Sequence[DocumentPassages], digests: Sequence[str], *, given: bool
+    ) -> int:
+        known = KnownPassages()
+        for each in documents:
+            kept = {kind: values for kind, values in each.kinds.items() if self._keeps(kind)}
+            known.add(replace(each, kinds=kept), self._old.splitting)
+        if not self._same_dense:
+            known.vectors.clear()
+            known.documents.clear()
         batch = IncomingBatch(
             ids=[each.id for each in documents],
             texts=[each.text for each in documents],
-            vectors=None,
+            vectors=np.concatenate([each.vectors for each in documents]) if given else None,
             fields=[dict(each.fields) for each in documents],
         )
-        ready = prepare(self._new, batch, digests)
+        ready = prepare(self._new, batch, digests, known)
         self._new.table.write(ready.rows, replace=True)
         return ready.encoded
 
+    def _keeps(self, kind: str) -> bool:
+        return self._new.kinds.get(kind) is self._old.kinds.get(kind)
+
     def _check_texts(self, documents: Sequence[DocumentPassages]) -> None:
-        tokens = self._old.passage_tokens
+        tokens = self._old.splitting
         bare = [each.id for each in documents if not each.text and not each.made_by_model(tokens)]
         if bare:
             self._store.abandon()

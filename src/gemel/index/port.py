@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import date, datetime
@@ -47,12 +47,25 @@ LISTS: Mapping[FieldType, FieldType] = {
     "datetimes": "datetime",
 }
 """Fields that hold a list, and the type of what is in it."""
-FORMAT = 2
-"""Of what is written; a table of a higher format is refused with the advice to upgrade. 2 added `Header.words`."""
+FORMAT = 3
+"""The highest that is read; a table of a higher one is refused with the advice to upgrade. 2 added `Header.words`, 3
+`Header.kinds`, `Header.mode` and late chunks: it is written where an index has one of them, so that older versions read
+the rest."""
+PLAIN_FORMAT = 2
+"""Of what is written where an index has none of them."""
+Splitting: TypeAlias = int | str | None
+"""How documents become passages with vectors: tokens of a passage, None for as many as the model reads, or "late 128"
+for late chunks of that size."""
+KindName: TypeAlias = Literal["sparse", "late"]
+"""Kinds of vectors that a passage may have besides its dense vector: weights of words, or a vector of each token."""
 
 
 class AlreadyThere(InputError):
     """There is an index already where one was to be created."""
+
+
+class NoWordSearch(InputError):
+    """The table cannot be searched by words."""
 
 
 class DocumentsChanged(WorkError):
@@ -60,17 +73,59 @@ class DocumentsChanged(WorkError):
 
 
 @dataclass(frozen=True)
+class KindHeader:
+    """One kind of vectors of a table."""
+
+    dim: int
+    """Columns of a sparse vector, or numbers in the vector of a token."""
+    form: str
+    """How they are stored; see `kinds.py`."""
+    bound: Mapping[str, Any]
+    """What they depend on, as JSON; opaque to the table."""
+
+
+@dataclass(frozen=True)
 class Header:
     """The description of a table that is stored with its rows and read first."""
 
     dim: int
+    """Numbers in a dense vector; 0: the passages have none."""
     fields: Mapping[str, FieldType]
     """The user's columns, in order; any may be null in a row."""
     bound: Mapping[str, Any]
     """What the vectors depend on, as JSON (see `binding.py`); opaque to the table."""
-    format: int = FORMAT
+    format: int = 0
+    """0: the lowest that holds all of the header."""
     words: WordRules = field(default_factory=WordRules)
     """How texts and queries are divided into words; a table of format 1 has version 1 of them."""
+    kinds: Mapping[str, KindHeader] = field(default_factory=dict)
+    """Further kinds of vectors, by name."""
+    mode: str | None = None
+    """How the index is searched unless a search says otherwise; None: as it follows from the kinds of vectors."""
+
+    def __post_init__(self) -> None:
+        if not self.format:
+            newer = self.kinds or self.mode or self.bound.get("late_chunks")
+            object.__setattr__(self, "format", FORMAT if newer else PLAIN_FORMAT)
+
+    def extras(self) -> dict[str, Any]:
+        """Kinds and mode as JSON, for a header that is stored as JSON; empty if it has neither."""
+        kinds = {name: {**vars(each), "bound": dict(each.bound)} for name, each in self.kinds.items()}
+        return {**({"kinds": kinds} if kinds else {}), **({"mode": self.mode} if self.mode else {})}
+
+    def same_vectors(self, other: Header) -> bool:
+        """Whether rows of a table with one header can be rows of a table with the other, apart from their fields."""
+
+        def facts(header: Header) -> Any:  # noqa: ANN401 - JSON
+            about = {"dim": header.dim, "bound": dict(header.bound), "words": header.words.to_json()}
+            return json.loads(json.dumps(about | header.extras()))
+
+        return bool(facts(self) == facts(other))
+
+
+def kinds_of(about: Mapping[str, Any]) -> dict[str, KindHeader]:
+    """The kinds that `Header.extras` wrote."""
+    return {name: KindHeader(**each) for name, each in about.get("kinds", {}).items()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,6 +142,8 @@ class PassageRows:
     """(n, dim), each of length 1."""
     fields: Mapping[str, Sequence[FieldValue]] = field(default_factory=dict)
     """Every field of the header, n values each."""
+    kinds: Mapping[str, Sequence[bytes]] = field(default_factory=dict)
+    """Every kind of the header, n each, as `kinds.py` packs them; empty where they were not requested."""
 
     def __len__(self) -> int:
         return len(self.id)
@@ -101,7 +158,7 @@ class Passages:
     text: Sequence[str]
     fields: Mapping[str, Sequence[FieldValue]]
     score: Vectors
-    """(n,) cosine of exact vectors from `nearest`; BM25 from `by_words`."""
+    """(n,) cosine of exact vectors from `nearest`; BM25 from `by_words`; dot product or MaxSim from `by_kind`."""
     vector: Vectors
     """(n, dim)"""
     exact: bool = True
@@ -134,6 +191,8 @@ class TableStats(ShownResult):
     `details["recall"]` has it by the kind of query, where it was measured."""
     version: str
     details: Mapping[str, Any] = field(default_factory=dict)
+    modified: str | None = None
+    """Time of the last commit, ISO 8601 in UTC; None: the store does not say."""
 
 
 class Table(Protocol):
@@ -153,6 +212,13 @@ class Table(Protocol):
         """Add columns, null in every stored row; one commit.
 
         A field that exists with the same type is left alone; with another type it is an InputError, nothing changed.
+        """
+        ...
+
+    def remove_field(self, field: str, changed: Callable[[DocumentPassages], DocumentPassages]) -> int:
+        """Remove a column in one commit; how many documents had a value in it. An unknown field is an InputError.
+
+        `changed`: gives a document that has a value as it is without it; its digest is stored.
         """
         ...
 
@@ -176,8 +242,11 @@ class Table(Protocol):
         """Delete the documents that meet the condition; how many there were."""
         ...
 
-    def get(self, ids: Sequence[str]) -> PassageRows:
-        """The passages of these documents, in the order of `ids`; ids that are not stored are left out."""
+    def get(self, ids: Sequence[str], *, kinds: bool = False) -> PassageRows:
+        """The passages of these documents, in the order of `ids`; ids that are not stored are left out.
+
+        `kinds`: with all kinds of vectors, so that the rows can be written again.
+        """
         ...
 
     def count(self, where: Condition | None = None) -> Count: ...
@@ -209,13 +278,48 @@ class Table(Protocol):
         """The k best passages by BM25, of those that share a word with the query."""
         ...
 
+    @property
+    def most_compared(self) -> int | None:
+        """Passages up to which `by_kind` searches by the vectors of tokens without `exact`; of more, the caller finds
+        candidates in another way and names them in `where`. None: any number."""
+        ...
+
+    def by_kind(
+        self,
+        kind: str,
+        queries: Sequence[Any],
+        k: int,
+        *,
+        where: Condition | None = None,
+        exact: bool = False,
+        recall: float | None = None,
+    ) -> list[Passages]:
+        """The k best passages for each query by one kind of vectors, of those that meet `where`; the latest writes are
+        included.
+
+        `queries`: a `SparseRow` each, or (tokens, dim). Passages that share no word with the query, or have no tokens,
+        are left out. `exact`: every passage is compared. `recall`: at least so much of the right ones is found.
+        """
+        ...
+
     def scan(
-        self, *, after: str | None = None, block: int = 4096, where: Condition | None = None
+        self,
+        *,
+        after: str | None = None,
+        block: int = 4096,
+        where: Condition | None = None,
+        kinds: bool = False,
     ) -> Iterator[PassageRows]:
         """All passages, whole documents, ids ascending by code points; `after`: those of greater ids only.
 
-        `where`: those that meet the condition. `block`: passages at a time, but always whole documents.
+        `where`: those that meet the condition. `block`: passages at a time, but always whole documents. `kinds`: as in
+        `get`.
         """
+        ...
+
+    def frozen(self, block: int = 4096) -> AbstractContextManager[tuple[Header, Iterator[PassageRows]]]:
+        """The header and all passages, in the order of `scan`, with all kinds of vectors, as they are at one moment,
+        whatever is written then."""
         ...
 
     def compact(self, *, now: bool = False) -> None:
@@ -259,8 +363,8 @@ class Store(Protocol):
         ...
 
     def begin(self, header: Header) -> Table:
-        """The next table, invisible to `open`. One left by a process that died is resumed if its header is equal in
-        `dim` and `bound` (fields may have been added), else dropped and begun again.
+        """The next table, invisible to `open`. One left by a process that died is resumed if its header has the
+        `same_vectors` (fields may have been added), else dropped and begun again.
 
         WorkError while another process is building it. Locked until `switch`, `abandon` or `close`.
         """
@@ -313,14 +417,16 @@ class DocumentPassages:
     vectors: Vectors
     digest: str
     fields: Mapping[str, FieldValue]
+    kinds: Mapping[str, Sequence[bytes]] = field(default_factory=dict)
+    """As in `PassageRows`, one per passage."""
 
     @property
     def text(self) -> str:
         return "".join(self.passages)
 
-    def made_by_model(self, passage_tokens: int | None) -> bool:
+    def made_by_model(self, splitting: Splitting) -> bool:
         """True: the vectors were encoded from the text; False: the caller gave the vector."""
-        return self.digest == digest_of(self.text, self.fields, passage_tokens)
+        return self.digest == digest_of(self.text, self.fields, splitting)
 
 
 def documents_in(rows: PassageRows) -> Iterator[DocumentPassages]:
@@ -337,6 +443,7 @@ def documents_in(rows: PassageRows) -> Iterator[DocumentPassages]:
             vectors=rows.vector[start:end],
             digest=rows.digest[start],
             fields={name: values[start] for name, values in rows.fields.items()},
+            kinds={name: values[start:end] for name, values in rows.kinds.items()},
         )
         start = end
 
@@ -352,6 +459,9 @@ def rows_of(documents: Sequence[DocumentPassages], header: Header) -> PassageRow
         digest=[document.digest for document in owners],
         vector=np.concatenate([np.empty((0, header.dim), np.float32), *vectors]),
         fields={name: [document.fields.get(name) for document in owners] for name in header.fields},
+        kinds={
+            name: [each for document in documents for each in document.kinds[name]] for name in header.kinds
+        },
     )
 
 
@@ -364,15 +474,29 @@ def check_expected(expected: Mapping[str, str] | None, stored: Mapping[str, str]
             )
 
 
+def check_kinds(rows: PassageRows, header: Header) -> None:
+    """For `Table.write`: rows have all kinds of vectors of the table, or none of them is written."""
+    if set(rows.kinds) != set(header.kinds):
+        there, given = (", ".join(sorted(each)) or "none" for each in (header.kinds, rows.kinds))
+        raise InputError(f"a table with the kinds of vectors {there} was given rows with {given}")
+
+
+def no_dense_vectors(location: str) -> InputError:
+    """The error of what needs the dense vectors that an index does not have."""
+    return InputError(
+        f"the index {location} has no dense vectors. Search it by a text, or add them with index.migrate(model)"
+    )
+
+
 def digest_of(
-    text: str, fields: Mapping[str, FieldValue], passage_tokens: int | None, vector: Vectors | None = None
+    text: str, fields: Mapping[str, FieldValue], splitting: Splitting, vector: Vectors | None = None
 ) -> str:
     """sha256 (hex) of all that is stored of a document: where it is equal, nothing is encoded or written again.
 
     Null fields are left out, so a new column changes no digest. `vector`: given by the caller, of length 1; None: made
     from the text by the model.
     """
-    content = [text, {name: value for name, value in fields.items() if value is not None}, passage_tokens]
+    content = [text, {name: value for name, value in fields.items() if value is not None}, splitting]
     hashed = hashlib.sha256(
         json.dumps(content, sort_keys=True, separators=(",", ":"), default=_iso).encode("ascii")
     )

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
+from functools import lru_cache
 from typing import Any, Literal, TypeAlias
 
 Operator: TypeAlias = Literal["=", "!=", "<", "<=", ">", ">="]
@@ -44,10 +45,36 @@ class IsNull:
 
 @dataclass(frozen=True)
 class Contains:
-    """The list of the field has the value in it. Of a null it is unknown, as in SQL."""
+    """The list of the field has the value in it. Of a null it is unknown, as in SQL.
+
+    For a text that has characters in it, a checked condition has `Like`.
+    """
 
     field: str
     value: Literals
+
+
+@dataclass(frozen=True)
+class Like:
+    """The text of the field has the form of the pattern, case-sensitive. Of a null it is unknown.
+
+    `%` stands for any characters, `_` for one, `\\` before one of the three for that character itself.
+    """
+
+    field: str
+    pattern: str
+
+    @property
+    def start(self) -> str:
+        """The characters that every such text begins with."""
+        first = pattern_segments(self.pattern)[0]
+        return "".join(first[: first.index(None) if None in first else len(first)])  # type: ignore[arg-type]
+
+    @property
+    def regex(self) -> str:
+        """For RE2, as Arrow has it; it matches the whole text."""
+        segments = [_segment_regex(each) for each in pattern_segments(self.pattern)]
+        return rf"\A{'(?s:.*)'.join(segments)}\z"
 
 
 @dataclass(frozen=True)
@@ -67,7 +94,7 @@ class Not:
     inner: Condition
 
 
-Condition: TypeAlias = Compare | OneOf | IsNull | Contains | Both | Either | Not
+Condition: TypeAlias = Compare | OneOf | IsNull | Contains | Like | Both | Either | Not
 
 _COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
     "=": operator.eq,
@@ -108,7 +135,58 @@ def truth(condition: Condition, row: Mapping[str, Any]) -> bool | None:
         return value in condition.values
     if isinstance(condition, Contains):
         return condition.value in value
+    if isinstance(condition, Like):
+        return _is_like(value, condition.pattern)
     return _COMPARISONS[condition.operator](value, condition.value)
+
+
+def escape_like(text: str) -> str:
+    """The pattern that matches this text only."""
+    return re.sub(r"([%_\\])", r"\\\1", text)
+
+
+def pattern_segments(pattern: str) -> list[list[str | None]]:
+    """The characters between the `%` of a pattern, None for any one; ValueError if it ends with a single `\\`."""
+    segments: list[list[str | None]] = [[]]
+    characters = iter(pattern)
+    for each in characters:
+        if each == "%":
+            segments.append([])
+        elif each == "\\":
+            escaped = next(characters, None)
+            if escaped is None:
+                raise ValueError("the pattern ends with a single \\")
+            segments[-1].append(escaped)
+        else:
+            segments[-1].append(None if each == "_" else each)
+    return segments
+
+
+def _segment_regex(segment: Sequence[str | None]) -> str:
+    return "".join("(?s:.)" if each is None else re.escape(each) for each in segment)
+
+
+@lru_cache(maxsize=256)
+def _compiled_segments(pattern: str) -> tuple[tuple[re.Pattern[str], int], ...]:
+    """Each segment and its length."""
+    segments = pattern_segments(pattern)
+    return tuple((re.compile(_segment_regex(each)), len(each)) for each in segments)
+
+
+def _is_like(text: str, pattern: str) -> bool:
+    """Segment by segment, each at the first place it fits: no pattern takes long, as one regex for all could."""
+    first, *others = _compiled_segments(pattern)
+    if not others:
+        return first[0].fullmatch(text) is not None
+    if first[0].match(text) is None:
+        return False
+    at, end = first[1], len(text) - others[-1][1]
+    for segment, length in others[:-1]:
+        found = segment.search(text, at)
+        if found is None:
+            return False
+        at = found.start() + length
+    return at <= end and others[-1][0].match(text, end) is not None
 
 
 def chain(parts: Sequence[Condition], join: type[Both] | type[Either]) -> Condition:

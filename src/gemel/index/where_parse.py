@@ -1,8 +1,9 @@
 """Conditions as strings or dictionaries to a checked tree (`where.py`).
 
 As dictionaries: {"lang": "en"}, {"lang": ["en", "de"]} for one of these, {"lang": None} for null,
-{"year": {">=": 2020, "<": 2025}}, {"tags": {"contains": "new"}}; and {"and": [...]}, {"or": [...]}, {"not": {...}}.
-Several keys mean all of them. Checked are fields, types of values, and the size of a condition.
+{"year": {">=": 2020, "<": 2025}}, {"tags": {"contains": "new"}}, {"lang": {"like": "en%"}}; and
+{"and": [...]}, {"or": [...]}, {"not": {...}}. Several keys mean all of them. Checked are fields, types of values,
+and the size of a condition.
 """
 
 from __future__ import annotations
@@ -26,18 +27,21 @@ from gemel.index.where import (
     Contains,
     Either,
     IsNull,
+    Like,
     Literals,
     Not,
     OneOf,
     Operator,
     chain,
+    escape_like,
     links,
+    pattern_segments,
     show_value,
 )
 
 Fields: TypeAlias = Mapping[str, FieldType]
 
-_WORDS = ("in", "not in", "between", "contains", "not contains")
+_WORDS = ("in", "not in", "between", "contains", "not contains", "like", "not like")
 
 
 def parse_where(where: str | Mapping[str, Any] | Condition | None, fields: Fields) -> Condition | None:
@@ -187,8 +191,9 @@ class _Parser:
             return _perhaps_not(is_null(name, self._fields), negated)
         negated = token if token.is_a("not") else None
         token = self._take() if negated else token
-        if token.kind == "name" and token.shown.lower() == "contains":  # no keyword: a field may be called so
-            return _perhaps_not(contains(name, self._value(), self._fields), negated)
+        if token.kind == "name" and token.shown.lower() in _FORMS:  # no keywords: a field may be called so
+            form = _FORMS[token.shown.lower()]
+            return _perhaps_not(form(name, self._value(), self._fields), negated)
         if token.is_a("in"):
             return _perhaps_not(one_of(name, self._list(), self._fields), negated)
         if token.is_a("between"):
@@ -199,10 +204,10 @@ class _Parser:
         raise self._error(self._no_operator(name, token), token.at)
 
     def _no_operator(self, name: str, token: _Token) -> str:
-        if token.shown.lower() in ("like", "ilike", "similar", "regexp"):
-            return f"{token.shown} is not known. Search by words or by meaning instead"
+        if token.shown.lower() in ("ilike", "similar", "regexp", "glob"):
+            return f"{token.shown} is not known. Write like 'abc%', or contains, or search by words or by meaning"
         return (
-            f"expected a comparison after {name} (= != < <= > >= in, not in, between, contains, is null), "
+            f"expected a comparison after {name} (= != < <= > >= in, not in, between, contains, like, is null), "
             f"found {_shown(token)}"
         )
 
@@ -315,8 +320,9 @@ def _comparison(name: str, sign: Any, value: Any, fields: Fields) -> Condition: 
         if not _is_list(value):
             raise InputError(f"{name} {sign} needs a list of values, got {value!r:.60}")
         return _perhaps_not(_one_of(name, value, fields), sign == "not in")
-    if sign in ("contains", "not contains"):
-        return _perhaps_not(contains(name, value, fields), sign == "not contains")
+    if sign in ("contains", "not contains", "like", "not like"):
+        form = _FORMS[sign.removeprefix("not ")]
+        return _perhaps_not(form(name, value, fields), sign.startswith("not "))
     if sign == "between":
         if not _is_list(value) or len(value) != 2:
             raise InputError(f"{name} between needs a list of two values, got {value!r:.60}")
@@ -354,6 +360,8 @@ MOST_COMPARISONS = 1_000
 
 MOST_VALUES = 10_000
 """In one list."""
+
+_LONGEST_PATTERN = 1_000  # characters
 
 _MOST_LEVELS = 300  # of a tree that a program has built: as many calls would be open at once
 
@@ -397,13 +405,40 @@ def one_of(name: str, values: Any, fields: Fields) -> OneOf:  # noqa: ANN401
     return OneOf(name, tuple(_value(name, kind, "in", value) for value in values))
 
 
-def contains(name: str, value: Any, fields: Fields) -> Contains:  # noqa: ANN401
+def contains(name: str, value: Any, fields: Fields) -> Contains | Like:  # noqa: ANN401
+    """A list that has the value in it, or a text that has these characters in it."""
     kind = kind_of(name, fields)
+    if kind == "text":
+        return like(name, f"%{escape_like(str(_value(name, kind, 'contains', value)))}%", fields)
     if kind not in LISTS:
         raise InputError(
-            f"{name} is {_A[kind]} field: only a list contains a value. Compare it with = or in, or search by words"
+            f"{name} is {_A[kind]} field: only a text or a list contains something. Compare it with = or in"
         )
     return Contains(name, _value(name, LISTS[kind], "contains", value))
+
+
+def like(name: str, pattern: Any, fields: Fields) -> Like:  # noqa: ANN401
+    """A text of this form."""
+    kind = kind_of(name, fields)
+    if kind != "text":
+        instead = f"{name} contains ..." if kind in LISTS else "= or in"
+        a = f"a list of {LISTS[kind]}" if kind in LISTS else f"{_A[kind]} field"
+        raise InputError(f"{name} is {a}: only a text field can be like a pattern. Compare it with {instead}")
+    text = str(_value(name, kind, "like", pattern))
+    if len(text) > _LONGEST_PATTERN:
+        raise InputError(
+            f"the pattern for {name} has {len(text):,} characters, at most {_LONGEST_PATTERN:,} are allowed"
+        )
+    try:
+        pattern_segments(text)
+    except ValueError:
+        raise InputError(
+            f"the pattern {_short(text)} for {name} ends with a single \\. Write \\\\ for the character itself"
+        ) from None
+    return Like(name, text)
+
+
+_FORMS = {"contains": contains, "like": like}
 
 
 def _of_a_list(name: str, kind: FieldType, value: Any) -> str:  # noqa: ANN401
@@ -468,6 +503,8 @@ def _checked(node: Condition, fields: Fields) -> Condition:
         return one_of(node.field, node.values, fields)
     if isinstance(node, Contains):
         return contains(node.field, node.value, fields)
+    if isinstance(node, Like):
+        return like(node.field, node.pattern, fields)
     return is_null(node.field, fields)
 
 

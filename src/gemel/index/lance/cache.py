@@ -13,7 +13,7 @@ import json
 import os
 import shutil
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -23,8 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gemel.errors import WorkError
-from gemel.files.atomic import sync
-from gemel.files.locks import lock
+from gemel.files.atomic import lock, sync
 from gemel.index.lance.ann import Lists, RecallPoint, build, load_faiss
 from gemel.index.lance.columns import indices, matrix
 from gemel.index.lance.view import Positions, View
@@ -64,7 +63,7 @@ def build_from(view: View, folder: Path | None, table: str) -> BuiltCache:
             "format": _FORMAT,
             "dim": view.header.dim,
             "rows": len(stamp),
-            "sha256": {name: _sha256(here / name) for name in _FILES},
+            "sha256": {name: sha256(here / name) for name in _FILES},
             "visited": lists.visited,
             "wide": lists.wide,
             "recall": lists.recall,
@@ -72,7 +71,7 @@ def build_from(view: View, folder: Path | None, table: str) -> BuiltCache:
             "curve": [asdict(point) for point in lists.curve],
         }
         (here / "about.json").write_text(json.dumps(about), encoding="utf-8")
-        _note_checked(here)
+        note_checked(here, about)
         for name in (*_FILES, "about.json", _CHECKED):
             sync(here / name)
         built = _mapped(here, stamp, view.header.dim)
@@ -130,7 +129,7 @@ def faults(folder: Path, table: str) -> list[str]:
     out = []
     for path in sorted(folder.glob(f"{table}-*")):
         try:
-            _check(path, json.loads((path / "about.json").read_text(encoding="utf-8")))
+            check_files(path, json.loads((path / "about.json").read_text(encoding="utf-8")))
         except (OSError, ValueError, KeyError, TypeError) as error:
             out.append(f"cache/{path.name} is damaged ({error})")
     return out
@@ -146,20 +145,29 @@ def repair(folder: Path, table: str) -> list[str]:
     return [f"dropped what was built for search: {each}" for each in wrong[:1]]
 
 
-def _check(here: Path, about: dict[str, Any]) -> None:
-    for name in _FILES:
-        if _sha256(here / name) != about["sha256"][name]:
+def check_files(here: Path, about: Mapping[str, Any]) -> None:
+    """ValueError if a file that about.json lists has other bytes than were written."""
+    for name, digest in about["sha256"].items():
+        if sha256(here / name) != digest:
             raise ValueError(f"{name} has other bytes than were written")
 
 
-def _sha256(path: Path) -> str:
+def check_files_once(here: Path, about: Mapping[str, Any]) -> None:
+    """`check_files`, unless these very files were checked before."""
+    if not _was_checked(here, about):
+        check_files(here, about)
+        note_checked(here, about)
+
+
+def sha256(path: Path) -> str:
+    """Of the bytes of a file, in hex."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _seen(here: Path) -> dict[str, list[int]]:
+def _seen(here: Path, about: Mapping[str, Any]) -> dict[str, list[int]]:
     """What changes when a file of the cache is written again or copied."""
-    return {name: file_state(here / name) for name in (*_FILES, "about.json")}
+    return {name: file_state(here / name) for name in (*about["sha256"], "about.json")}
 
 
 def file_state(path: Path) -> list[int]:
@@ -168,14 +176,15 @@ def file_state(path: Path) -> list[int]:
     return [stat.st_size, stat.st_mtime_ns, stat.st_ino]
 
 
-def _note_checked(here: Path) -> None:
+def note_checked(here: Path, about: Mapping[str, Any]) -> None:
+    """The files are as they were written."""
     with suppress(OSError):  # a folder that may not be written: it is checked each time
-        (here / _CHECKED).write_text(json.dumps(_seen(here)), encoding="utf-8")
+        (here / _CHECKED).write_text(json.dumps(_seen(here, about)), encoding="utf-8")
 
 
-def _was_checked(here: Path) -> bool:
+def _was_checked(here: Path, about: Mapping[str, Any]) -> bool:
     try:
-        return bool(json.loads((here / _CHECKED).read_text(encoding="utf-8")) == _seen(here))
+        return bool(json.loads((here / _CHECKED).read_text(encoding="utf-8")) == _seen(here, about))
     except (OSError, ValueError):
         return False
 
@@ -184,9 +193,7 @@ def _load(here: Path, dim: int) -> BuiltCache:
     about: dict[str, Any] = json.loads((here / "about.json").read_text(encoding="utf-8"))
     if about["format"] != _FORMAT or about["dim"] != dim:
         raise ValueError("not this table's")
-    if not _was_checked(here):
-        _check(here, about)
-        _note_checked(here)
+    check_files_once(here, about)
     stamp = np.load(here / "stamps.npy", allow_pickle=False)
     index = load_faiss().read_index(str(here / "lists.faiss"))
     if index.ntotal != len(stamp) or index.d != dim:

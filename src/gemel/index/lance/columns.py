@@ -2,14 +2,15 @@
 
 A field of the user is a column with a prefix, so that it may be called "text". `stamp` is a number that identifies a
 written passage wherever Lance moves it: a cache finds its vectors by it. `words` has the words of the text with a space
-between them, as `Header.words` divides them; tables of format 1 lack it.
+between them, as `Header.words` divides them; tables of format 1 lack it. Each further kind of vectors is a column of
+bytes; a table without dense vectors has no column `vector`.
 """
 
 from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, get_args
 
 import numpy as np
@@ -17,8 +18,8 @@ from numpy.typing import NDArray
 
 from gemel.errors import InputError
 from gemel.index.fields import in_utc
-from gemel.index.port import FORMAT, LISTS, FieldType, Header, PassageRows
-from gemel.index.where import Both, Compare, Condition, Contains, Either, IsNull, Literals, Not
+from gemel.index.port import FORMAT, LISTS, FieldType, Header, PassageRows, check_kinds, kinds_of
+from gemel.index.where import Both, Compare, Condition, Contains, Either, IsNull, Like, Literals, Not
 from gemel.types import Vectors
 from gemel.vectors.bm25 import WordRules
 
@@ -32,6 +33,8 @@ Number = TypeVar("Number", bound=np.generic)
 WORDS = "words"
 
 _PREFIX = "f_"
+
+_KIND_PREFIX = "k_"
 
 _KEY = b"gemel"
 
@@ -51,6 +54,11 @@ def field_of(column: str) -> str:
     for plain, escaped in reversed(_ESCAPES):
         name = name.replace(escaped, plain)
     return name
+
+
+def kind_column(kind: str) -> str:
+    """The name of the column of a kind of vectors."""
+    return _KIND_PREFIX + kind
 
 
 def arrow_type(kind: FieldType) -> pa.DataType:
@@ -88,12 +96,14 @@ def schema_of(header: Header) -> pa.Schema:
         pa.field("stamp", pa.int64(), nullable=False),
         pa.field("digest", pa.string(), nullable=False),
         pa.field("text", pa.string(), nullable=False),
-        pa.field("vector", pa.list_(pa.float32(), header.dim), nullable=False),
     ]
+    if header.dim:
+        columns.append(pa.field("vector", pa.list_(pa.float32(), header.dim), nullable=False))
     if header.format > 1:
         columns.append(pa.field(WORDS, pa.string(), nullable=False))
+    columns += [pa.field(kind_column(kind), pa.large_binary(), nullable=False) for kind in header.kinds]
     columns += [pa.field(column_of(name), arrow_type(kind)) for name, kind in header.fields.items()]
-    about: dict[str, Any] = {"format": header.format, "bound": dict(header.bound)}
+    about: dict[str, Any] = {"format": header.format, "bound": dict(header.bound), **header.extras()}
     if header.format > 1:
         about["words"] = header.words.to_json()
     return pa.schema(columns, metadata={_KEY: json.dumps(about).encode()})
@@ -122,15 +132,16 @@ def header_of(schema: pa.Schema, location: str) -> Header:
         field_of(column.name): _kind_of(column.type) for column in schema if column.name.startswith(_PREFIX)
     }
     rules = WordRules.from_json(about.get("words"))
-    return Header(schema.field("vector").type.list_size, fields, about["bound"], version, rules)
+    dim = schema.field("vector").type.list_size if "vector" in schema.names else 0
+    return Header(dim, fields, about["bound"], version, rules, kinds_of(about), about.get("mode"))
 
 
 def to_arrow(rows: PassageRows, header: Header) -> pa.Table:
     """As it is written, with fresh stamps."""
     import pyarrow as pa
 
-    schema = schema_of(header)
-    count, dim = len(rows), schema.field("vector").type.list_size
+    check_kinds(rows, header)
+    schema, count = schema_of(header), len(rows)
     flat = np.ascontiguousarray(rows.vector, dtype=np.float32).reshape(-1)
     stamps = secrets.randbits(62) + np.arange(count, dtype=np.int64)
     columns = [
@@ -139,10 +150,12 @@ def to_arrow(rows: PassageRows, header: Header) -> pa.Table:
         pa.array(stamps),
         pa.array(rows.digest, pa.string()),
         pa.array(rows.text, pa.string()),
-        pa.FixedSizeListArray.from_arrays(pa.array(flat), dim),
     ]
+    if header.dim:
+        columns.append(pa.FixedSizeListArray.from_arrays(pa.array(flat), header.dim))
     if header.format > 1:
         columns.append(pa.array([" ".join(header.words.document(text)) for text in rows.text], pa.string()))
+    columns += [pa.array(rows.kinds[kind], pa.large_binary()) for kind in header.kinds]
     for column in schema:
         if column.name.startswith(_PREFIX):
             values = rows.fields.get(field_of(column.name))
@@ -150,21 +163,29 @@ def to_arrow(rows: PassageRows, header: Header) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=schema.remove_metadata())
 
 
-def stored_columns(fields: Iterable[str]) -> list[str]:
-    """What `to_rows` reads."""
-    return ["id", "part", "digest", "text", "vector", *map(column_of, fields)]
+def stored_columns(header: Header, *, kinds: bool = False) -> list[str]:
+    """What `to_rows` reads; `kinds`: with all kinds of vectors."""
+    others = map(kind_column, header.kinds if kinds else ())
+    return ["id", "part", "digest", *searched_columns(header), *others, *map(column_of, header.fields)]
 
 
-def to_rows(table: pa.Table, fields: Mapping[str, FieldType]) -> PassageRows:
+def searched_columns(header: Header) -> list[str]:
+    """What a search shows and compares: text and vector."""
+    return ["text", "vector"] if header.dim else ["text"]
+
+
+def to_rows(table: pa.Table, header: Header, *, kinds: bool = False) -> PassageRows:
     """What `to_arrow` wrote; the columns may be in any order."""
     values: Mapping[str, pa.ChunkedArray] = {name: table[name] for name in table.column_names}
+    fields = header.fields.items()
     return PassageRows(
         id=values["id"].to_pylist(),
         part=values["part"].to_numpy().astype(np.int32),
         text=values["text"].to_pylist(),
         digest=values["digest"].to_pylist(),
-        vector=matrix(values["vector"]),
-        fields={name: in_utc(values[column_of(name)].to_pylist(), kind) for name, kind in fields.items()},
+        vector=vectors_in(table),
+        fields={name: in_utc(values[column_of(name)].to_pylist(), kind) for name, kind in fields},
+        kinds={kind: values[kind_column(kind)].to_pylist() for kind in header.kinds} if kinds else {},
     )
 
 
@@ -180,6 +201,13 @@ def indices(rows: NDArray[np.int64]) -> pa.Array:
     import pyarrow as pa
 
     return pa.Array.from_buffers(pa.int64(), len(rows), [None, pa.py_buffer(np.ascontiguousarray(rows))])
+
+
+def vectors_in(table: pa.Table | pa.RecordBatch) -> Vectors:
+    """(n, dim) of these rows; (n, 0) of a table without dense vectors."""
+    if "vector" not in table.schema.names:
+        return np.empty((table.num_rows, 0), dtype=np.float32)
+    return matrix(table["vector"])
 
 
 def matrix(column: pa.ChunkedArray | pa.Array) -> Vectors:
@@ -229,6 +257,8 @@ def _truth(condition: Condition, columns: Mapping[str, Column]) -> Column:
         return getattr(pc, _COMPARE[condition.operator])(column, pa.scalar(condition.value, column.type))
     if isinstance(condition, Contains):
         return _contains(column, condition.value)
+    if isinstance(condition, Like):
+        return pc.match_substring_regex(column, condition.regex)
     return _one_of(column, condition.values)
 
 

@@ -26,7 +26,7 @@ from gemel.errors import GemelError, InputError, WorkError
 from gemel.files.atomic import write_atomic
 from gemel.index.lance.recovery import first_line, versions_in
 from gemel.index.lance.snapshot import drop_view
-from gemel.index.port import FORMAT
+from gemel.index.port import FORMAT, PLAIN_FORMAT
 
 _NAME = "index.json"
 
@@ -113,7 +113,8 @@ class Folder:
         shutil.rmtree(self.path / table, ignore_errors=True)
         self.readers(table).unlink(missing_ok=True)
         drop_view(self.cache, Path(table).stem)
-        for cache in self.cache.glob(f"{Path(table).stem}-*"):
+        stem = Path(table).stem
+        for cache in (*self.cache.glob(f"{stem}-*"), *self.cache.glob(f"{stem}.*/")):
             shutil.rmtree(cache, ignore_errors=True)
 
     def remove(self) -> None:
@@ -156,9 +157,24 @@ def _disk_errors(what: str, then: str) -> Iterator[None]:
         raise WorkError(f"{what}: {error.strerror}. {then}") from error
 
 
+def folders_below(folder: str) -> Iterator[str]:
+    """The folders of indexes at this path and below it; hidden ones and what is in an index are left out."""
+    with _disk_errors(f"the folder {folder} cannot be read", "Check its name and rights"):
+        start = Path(folder).expanduser()
+        if not start.is_dir():
+            raise InputError(f"there is no folder {folder}. Give one that indexes are in")
+        os.scandir(start).close()
+    for path, folders, files in os.walk(start):
+        if any(Pointer.of(name) is not None for name in folders):
+            if _NAME in files or Folder(path).tables():  # else a killed `create` left it
+                yield str(Path(folder, Path(path).relative_to(start)))
+            folders.clear()
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+
+
 def content(pointer: Pointer) -> dict[str, Any]:
     """What is written, in a folder and in a bucket."""
-    return {"what": "a gemel index", "format": FORMAT, "current": pointer.current}
+    return {"what": "a gemel index", "format": PLAIN_FORMAT, "current": pointer.current}
 
 
 def parsed(content: bytes, name: str, tables: Sequence[str]) -> Pointer:
@@ -220,6 +236,18 @@ class Bucket:
         """Where this machine keeps what was built for search."""
         where = f"{self.options.get('aws_endpoint', '')} {self._url}"
         return cache_root() / "indexes" / hashlib.sha256(where.encode()).hexdigest()[:24]
+
+    def below(self) -> Iterator[str]:
+        """The addresses of the indexes at this path and below it."""
+        with self._explained("cannot be read"):
+            there = self._session().list_with_delimiter()
+        folders = sorted(Path(str(each)).name for each in there.common_prefixes)
+        pointers = any(_POINTER.fullmatch(Path(str(each)).name) for each in there.objects)
+        if pointers and any(Pointer.of(name) is not None for name in folders):
+            yield self._url
+            return
+        for name in folders:
+            yield from Bucket(f"{self._url}/{name}").below()
 
     def read(self) -> Pointer | None:
         """None: nothing is there."""

@@ -16,6 +16,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -110,6 +111,12 @@ def refused(lost: str, location: str) -> WorkError:
         f"the index {location} is damaged and was opened to read only: {lost}. Nothing was written. Restore the folder "
         f"from a copy, or give up what cannot be read: gemel index repair {location}, or gemel.repair_index"
     )
+
+
+def last_commit(table: Path) -> str | None:
+    """When the newest version was written, in UTC."""
+    times = [path.stat().st_mtime for path in (table / "_versions").glob("*.manifest")]
+    return datetime.fromtimestamp(max(times), UTC).isoformat(timespec="seconds") if times else None
 
 
 def versions_in(table: Path) -> list[int]:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from gemel.index.approximate import depths, joined
 from gemel.index.lance.ann import Lists
-from gemel.index.lance.columns import WORDS, matrix
+from gemel.index.lance.columns import WORDS, searched_columns, vectors_in
 from gemel.index.lance.recovery import READ_ERRORS, first_line, panics_raised
 from gemel.index.lance.snapshot import TableSnapshot
 from gemel.index.lance.view import Positions, View
@@ -397,7 +397,7 @@ class _Counted:
         inside = None if where is None else self.view.meeting(where)[self._position]
         hits = self._index.rank([query], k, inside)
         there = hits.index[0] >= 0
-        return _word_passages(self.view, self._position[hits.index[0][there]], hits.score[0][there])
+        return passages_at(self.view, self._position[hits.index[0][there]], hits.score[0][there])
 
 
 def _found_in_index(view: View, query: str, k: int, where: Condition | None) -> Passages:
@@ -406,7 +406,7 @@ def _found_in_index(view: View, query: str, k: int, where: Condition | None) -> 
 
     words = view.header.words.query(query)
     if not words:
-        return _word_passages(view, np.empty(0, np.int64), np.empty(0, np.float32))
+        return passages_at(view, np.empty(0, np.int64), np.empty(0, np.float32))
     # Words alone, never the query as it was written: Lance would read its quotes and signs as a language.
     match = MatchQuery(" ".join(words), _column(view.dataset.schema.names))
     # A filter is put on afterwards where most rows pass; Lance's own would read the columns from disk again.
@@ -426,7 +426,7 @@ def _found_in_index(view: View, query: str, k: int, where: Condition | None) -> 
         wide *= 4
     ids, parts = view.ids_at(position), view.part[position]
     order = sorted(range(len(ids)), key=lambda n: (-score[n], ids[n], parts[n]))[:k]
-    return _word_passages(view, position[order], score[order])
+    return passages_at(view, position[order], score[order])
 
 
 def _settled(score: Vectors, k: int) -> bool:
@@ -434,13 +434,14 @@ def _settled(score: Vectors, k: int) -> bool:
     return bool(np.partition(score, len(score) - k)[len(score) - k] > score.min())
 
 
-def _word_passages(view: View, position: Positions, score: Vectors) -> Passages:
-    table = view.take(position, ["text", "vector"])
+def passages_at(view: View, position: Positions, score: Vectors) -> Passages:
+    """The rows at these positions, read from the table."""
+    table = view.take(position, searched_columns(view.header))
     return Passages(
         id=view.ids_at(position),
         part=view.part[position],
         text=table["text"].to_pylist(),
         fields=view.fields_at(position),
         score=score,
-        vector=matrix(table["vector"]),
+        vector=vectors_in(table),
     )

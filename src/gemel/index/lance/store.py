@@ -9,7 +9,6 @@ notes/
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 import threading
@@ -21,8 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from gemel.errors import GemelError, InputError, MissingExtra, WorkError
-from gemel.files.atomic import sync
-from gemel.files.locks import SharedLock, lock
+from gemel.files.atomic import SharedLock, lock, sync
 from gemel.index.lance import versions
 from gemel.index.lance.location import Bucket, Folder, NoPointer, Pointer
 from gemel.index.lance.recovery import RecoveredWarning, Synced, open_dataset
@@ -105,6 +103,20 @@ class LanceStore:
             if self._folder is not None and self._durable:
                 sync(self._folder.parent)
         return self._table(first)
+
+    def adopt(self, table: LanceTable) -> None:
+        """Make an index of a copy of a table in another folder; AlreadyThere if there is one."""
+        self._check_writable()
+        self._files.prepare()
+        with self._alone():
+            self._check_absent()
+            table.clone(self._files.uri(Pointer(1).table))
+            self._files.write(Pointer(1))
+
+    @property
+    def folder(self) -> Path | None:
+        """None: it is in a bucket."""
+        return self._folder
 
     def begin(self, header: Header) -> LanceTable:
         self._check_writable()
@@ -335,9 +347,7 @@ class LanceStore:
         if not self._files.has(pointer.table):
             return False
         with suppress(GemelError):
-            there = self._table(pointer).header
-            same = there.dim == header.dim and there.bound == json.loads(json.dumps(dict(header.bound)))
-            return same and there.words == header.words
+            return self._table(pointer).header.same_vectors(header)
         return False
 
     def _begin(self, pointer: Pointer, header: Header) -> None:

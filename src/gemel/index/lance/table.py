@@ -15,17 +15,27 @@ from typing import Any, TypeVar
 import numpy as np
 
 from gemel.errors import InputError, WorkError
-from gemel.files.locks import SharedLock
-from gemel.index.fields import new_fields
+from gemel.files.atomic import SharedLock
+from gemel.index.fields import new_fields, unknown_field
 from gemel.index.lance import cache, search
 from gemel.index.lance.columns import arrow_type, column_of, stored_columns, to_arrow, to_rows
-from gemel.index.lance.recovery import RecoveredWarning, bytes_below, reading, repeated
+from gemel.index.lance.kinds import KindSearch
+from gemel.index.lance.recovery import (
+    RecoveredWarning,
+    bytes_below,
+    last_commit,
+    open_dataset,
+    reading,
+    repeated,
+    write_errors,
+)
 from gemel.index.lance.search import MANY, Words, create_word_index, word_faults, word_segments
 from gemel.index.lance.snapshot import LARGE, SnapshotCache, TableSnapshot, load_view, save_view, saved_file
 from gemel.index.lance.versions import Added, Versions, repair_rows
 from gemel.index.lance.view import Positions, View
 from gemel.index.port import (
     Count,
+    DocumentPassages,
     FieldType,
     FieldValue,
     Header,
@@ -33,12 +43,15 @@ from gemel.index.port import (
     Passages,
     TableStats,
     check_expected,
+    documents_in,
+    no_dense_vectors,
 )
-from gemel.index.where import Condition
+from gemel.index.where import Condition, IsNull, Not
 from gemel.types import Vectors
 
 _SMALL = 8_192  # rows; fragments below it are merged after a write when there are many
 _MANY_SMALL = 64
+_REWRITTEN = 4_096  # passages that are read at a time where digests change
 _KEPT = timedelta(hours=1)  # versions that are younger stay, for readers in other processes
 
 
@@ -85,6 +98,7 @@ class _Handles:
     versions: Versions
     snapshots: SnapshotCache
     words: Words
+    kinds: KindSearch
     readers: SharedLock | None
     process: int = field(default_factory=os.getpid)
     uses: Uses = field(default_factory=Uses)
@@ -132,6 +146,7 @@ class LanceTable:
                 versions=Versions(uri, location, durable=durable, options=options, start=view),
                 snapshots=SnapshotCache(cache, Path(uri).stem, large=large, start=start),
                 words=Words(many),
+                kinds=KindSearch(cache, Path(uri).stem, many),
             )
 
         self._open_handles = handles
@@ -161,6 +176,10 @@ class LanceTable:
     def add_fields(self, fields: Mapping[str, FieldType]) -> None:
         with self._guard():
             self._repeated(lambda view: self._add_fields(view.header, fields))
+
+    def remove_field(self, field: str, changed: Callable[[DocumentPassages], DocumentPassages]) -> int:
+        with self._guard():
+            return self._repeated(lambda view: self._remove_field(view, field, changed))
 
     def digests(self, ids: Sequence[str]) -> dict[str, str]:
         with self._reading():
@@ -192,13 +211,13 @@ class LanceTable:
         with self._guard():
             return self._repeated(lambda view: self._without(view, np.flatnonzero(view.meeting(where))))
 
-    def get(self, ids: Sequence[str]) -> PassageRows:
+    def get(self, ids: Sequence[str], *, kinds: bool = False) -> PassageRows:
         order = {name: n for n, name in enumerate(dict.fromkeys(ids))}
         with self._reading():
             view = self._versions.newest()
             position = view.of_ids(ids)
             names = np.array([order[name] for name in view.ids_at(position)], dtype=np.int64)
-            return _rows(view, position[np.lexsort((view.part[position], names))])
+            return _rows(view, position[np.lexsort((view.part[position], names))], kinds=kinds)
 
     def count(self, where: Condition | None = None) -> Count:
         return self._versions.newest().count(where)
@@ -217,6 +236,8 @@ class LanceTable:
         far: bool = False,
     ) -> list[Passages]:
         with self._reading():
+            if not self._versions.newest().header.dim:
+                raise no_dense_vectors(self._location)
             snapshot = self._now.snapshots.at(self._versions.newest(), build=not exact)
             self._save_snapshot(snapshot)
         return search.nearest(snapshot, queries, k, where, exact=exact, recall=recall, far=far)
@@ -235,21 +256,54 @@ class LanceTable:
                 view = self._without_broken_words(view, error)
             return self._now.words.find(view, query, k, where)
 
+    @property
+    def most_compared(self) -> int | None:
+        return None
+
+    def by_kind(
+        self,
+        kind: str,
+        queries: Sequence[Any],
+        k: int,
+        *,
+        where: Condition | None = None,
+        exact: bool = False,
+        recall: float | None = None,
+    ) -> list[Passages]:
+        with self._reading():
+            return self._now.kinds.find(
+                self._versions.newest(), kind, queries, k, where, exact=exact, recall=recall
+            )
+
     def scan(
-        self, *, after: str | None = None, block: int = 4096, where: Condition | None = None
+        self,
+        *,
+        after: str | None = None,
+        block: int = 4096,
+        where: Condition | None = None,
+        kinds: bool = False,
     ) -> Iterator[PassageRows]:
         with self._now.uses.reading():
             view = self._versions.newest()
-            position, ends = view.by_id(after, where)
-            start = 0
-            while start < len(position):
-                # As many whole documents as fit, at least one.
-                fitting = int(np.searchsorted(ends, start + block, side="right"))
-                end = int(ends[max(fitting - 1, int(np.searchsorted(ends, start, side="right")))])
-                with reading(self._location):
-                    rows = _rows(view, position[start:end])
-                yield rows
-                start = end
+            yield from self._blocks(view, *view.by_id(after, where), block, kinds=kinds)
+
+    @contextmanager
+    def frozen(self, block: int = 4096) -> Iterator[tuple[Header, Iterator[PassageRows]]]:
+        with self._now.uses.reading():
+            view = self._versions.newest()
+            yield view.header, self._blocks(view, *view.by_id(None), block, kinds=True)
+
+    @property
+    def in_folder(self) -> bool:
+        """Its files are on the local disk."""
+        return not self._shared
+
+    def clone(self, uri: str) -> None:
+        """Copy the files of the newest version to a new table in another folder, word index included."""
+        with self._reading():
+            version = self._versions.newest().version
+            with write_errors(uri):  # of a dataset of its own: Lance locks the one that it copies
+                open_dataset(self._uri, None, version).deep_clone(uri, version)
 
     def compact(self, *, now: bool = False) -> None:
         with self._guard():
@@ -260,13 +314,19 @@ class LanceTable:
                     f"{self._location} was compacted, but files of old versions are kept for an hour: other handles or "
                     "processes have it open, or it is in a bucket. Close them, then try again"
                 )
-        self._now.snapshots.build(self._versions.newest())
+        view = self._versions.newest()
+        if view.header.dim:
+            self._now.snapshots.build(view)
+        with self._reading():
+            self._now.kinds.build(self._versions.newest())
 
     def faults(self) -> list[str]:
         with self._reading():
             view = self._versions.newest()
             words = word_faults(view)
-        return words + (cache.faults(self._cache, Path(self._uri).stem) if self._cache is not None else [])
+        if self._cache is None:
+            return words
+        return words + cache.faults(self._cache, Path(self._uri).stem) + self._now.kinds.faults()
 
     def repair(self) -> list[str]:
         with self._guard():
@@ -276,14 +336,15 @@ class LanceTable:
                 self._change(create_word_index)
                 done.append(f"built the index of words again: {wrong[0]}")
             if self._cache is not None:
-                done += cache.repair(self._cache, Path(self._uri).stem)
+                done += cache.repair(self._cache, Path(self._uri).stem) + self._now.kinds.repair()
         return done
 
     def stats(self) -> TableStats:
         with self._reading():
             view = self._versions.newest()
             count = view.count(None)
-            snapshot = self._now.snapshots.peek(view)
+            snapshot = self._now.snapshots.peek(view) if view.header.dim else None
+            kinds = self._now.kinds.stats(view)
         lists = snapshot.lists if snapshot is not None else None
         return TableStats(
             documents=count.documents,
@@ -298,7 +359,9 @@ class LanceTable:
                 "deleted": len(view.live) - count.passages,
                 "words": "index" if word_segments(view) else "memory",
                 **({} if lists is None else {"recall": lists.measured}),
+                **({"kinds": kinds} if kinds else {}),
             },
+            modified=None if self._shared else last_commit(Path(self._uri)),
         )
 
     def close(self) -> None:
@@ -346,6 +409,33 @@ class LanceTable:
         columns = [pa.field(column_of(name), arrow_type(kind)) for name, kind in new.items()]
         if columns:
             self._versions.change(lambda dataset: dataset.add_columns(columns))
+
+    def _remove_field(
+        self, view: View, field: str, changed: Callable[[DocumentPassages], DocumentPassages]
+    ) -> int:
+        if field not in view.header.fields:
+            raise unknown_field(field, view.header.fields)
+        position, ends = view.by_id(None, Not(IsNull(field)))
+        digests: list[str] = []
+        for rows in self._blocks(view, position, ends, _REWRITTEN):
+            for document in documents_in(rows):
+                digests += [changed(document).digest] * len(document.parts)
+        self._versions.drop_column(view, column_of(field), position, digests)
+        return len(ends)
+
+    def _blocks(
+        self, view: View, position: Positions, ends: Positions, block: int, *, kinds: bool = False
+    ) -> Iterator[PassageRows]:
+        """The passages of `View.by_id`, whole documents."""
+        start = 0
+        while start < len(position):
+            # As many whole documents as fit, at least one.
+            fitting = int(np.searchsorted(ends, start + block, side="right"))
+            end = int(ends[max(fitting - 1, int(np.searchsorted(ends, start, side="right")))])
+            with reading(self._location):
+                rows = _rows(view, position[start:end], kinds=kinds)
+            yield rows
+            start = end
 
     def _without(self, view: View, position: Positions) -> int:
         if len(position):
@@ -427,7 +517,7 @@ class LanceTable:
         here = bytes_below(Path(self._uri))
         if self._cache is None:
             return here
-        caches = self._cache.glob(f"{Path(self._uri).stem}-*")
+        caches = (*self._cache.glob(f"{Path(self._uri).stem}-*"), *self._now.kinds.folders())
         saved = saved_file(self._cache, Path(self._uri).stem)
         here += saved.stat().st_size if saved.exists() else 0
         return here + sum(bytes_below(folder) for folder in caches)
@@ -438,5 +528,6 @@ def _digests(view: View, position: Positions) -> dict[str, str]:
     return dict(zip(table["id"].to_pylist(), table["digest"].to_pylist(), strict=True))
 
 
-def _rows(view: View, position: Positions) -> PassageRows:
-    return to_rows(view.take(position, stored_columns(view.header.fields)), view.header.fields)
+def _rows(view: View, position: Positions, *, kinds: bool) -> PassageRows:
+    columns = stored_columns(view.header, kinds=kinds)
+    return to_rows(view.take(position, columns), view.header, kinds=kinds)

@@ -14,7 +14,7 @@ import tempfile
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gemel.errors import GemelError, InputError, WorkError
-from gemel.index.lance.columns import has_header, header_of, schema_of
+from gemel.index.lance.columns import has_header, header_of, kind_column, schema_of
 from gemel.index.lance.recovery import (
     READ_ERRORS,
     GoodVersion,
@@ -152,6 +152,32 @@ class Versions:
         view = self._writable()
         with write_errors(self._location):
             work(view.dataset.checkout_version(view.version))
+        return self._finished()
+
+    def drop_column(self, seen: View, column: str, rows: Positions, digests: Sequence[str]) -> View:
+        """Commit a version without a column, and with other digests of some rows; `rows` are positions in `seen`."""
+        import pyarrow as pa
+        from lance import LanceDataset, LanceOperation
+
+        view = self._writable()
+        if view.version != seen.version and not same_rows(view, seen):
+            raise Preempted(
+                f"others write to {self._location} at the same time. Nothing was changed; try again"
+            )
+        dataset = view.dataset
+        addresses, given = view.addresses(rows), np.array(digests, dtype=object)
+        fragments = {each.fragment_id: each.metadata for each in dataset.get_fragments()}
+        schema = pa.schema([pa.field("_rowid", pa.uint64()), pa.field("digest", pa.string(), nullable=False)])
+        with write_errors(self._location):
+            for number in np.unique(addresses >> np.uint64(32)).tolist():
+                inside = (addresses >> np.uint64(32)) == number
+                cells = [pa.array(addresses[inside]), pa.array(given[inside].tolist(), pa.string())]
+                changed = pa.table(cells, schema=schema)
+                fragments[number] = dataset.get_fragment(number).update_columns(changed)[0]
+            self.sync()
+            # Of all changes that Lance knows, only this one takes changed rows and other columns in one commit.
+            operation = LanceOperation.Merge(list(fragments.values()), _without(dataset.lance_schema, column))
+            LanceDataset.commit(dataset, operation, read_version=dataset.version)
         return self._finished()
 
     def _writable(self) -> View:
@@ -287,6 +313,23 @@ def _unused(dataset: Any, fragments: dict[int, Any]) -> int:  # noqa: ANN401
         for number in part.fragment_ids
     ]
     return max([-1, *fragments, *known]) + 1
+
+
+def _without(schema: Any, column: str) -> Any:  # noqa: ANN401
+    """The schema without a column; the others keep their ids, by which Lance finds them in its files."""
+    # One entry per column, each followed by those of its elements.
+    make, (about, *encoded) = schema.__reduce__()
+    kept: list[bytes] = []
+    start = 0
+    for field in schema.fields():
+        end = start + _nested(field)
+        kept += [] if field.name() == column else encoded[start:end]
+        start = end
+    return make(about, *kept)
+
+
+def _nested(field: Any) -> int:  # noqa: ANN401
+    return 1 + sum(_nested(child) for child in field.children())
 
 
 def check_open(dataset: Any, location: str) -> None:  # noqa: ANN401 - lance has no types
@@ -431,6 +474,13 @@ def restore_header(uri: str, header: Header) -> list[str]:
         return []
     wanted = schema_of(header)
     there = dataset.schema
+    if others := [
+        name for name in there.names if name.startswith(kind_column("")) and name not in wanted.names
+    ]:
+        raise InputError(
+            f"{uri} does not say which models made it, and it has several kinds of vectors ({', '.join(others)}). "
+            "Restore a snapshot, or build the index again"
+        )
     if any(
         name not in there.names or there.field(name).type != wanted.field(name).type for name in wanted.names
     ):

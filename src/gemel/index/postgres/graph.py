@@ -26,9 +26,9 @@ from gemel.index.approximate import (
     recall_of,
     recall_queries,
 )
-from gemel.index.port import TableStats
+from gemel.index.port import Header, TableStats
 from gemel.index.postgres.rows import count, fetch, forget_old_tokens, vector_text, vectors_of
-from gemel.index.postgres.schema import filter_of, identifier, lock_key, qualified, sql
+from gemel.index.postgres.schema import filter_of, identifier, kind_column, lock_key, qualified, sql
 from gemel.index.postgres.search import FEW, UNTUNED, GraphLayout, allow_graph, exact_sql, graph_sql
 from gemel.index.postgres.server import Connection, Server, explained
 from gemel.types import Vectors
@@ -64,6 +64,8 @@ class CompactLimits:
     """Rows that meet a condition, up to which they are all compared."""
     memory_mb: int = 2048
     """The most that the server may take to build a graph."""
+    tokens: int = 5_000
+    """Passages up to which a search by the vectors of tokens compares all; of more, it compares candidates."""
 
 
 def compact(server: Server, table: str, dim: int, limits: CompactLimits) -> None:
@@ -105,7 +107,7 @@ def _up_to_date(connection: Connection, table: str, dim: int, limits: CompactLim
     layout = read_layout(connection, table)
     tail = rows_now(connection, table, ">", layout.limit or 0)
     if layout.limit is None:
-        needed = tail > limits.exact and dim <= MOST_GRAPH_DIM
+        needed = tail > limits.exact and 0 < dim <= MOST_GRAPH_DIM
     else:
         gone = max(0, layout.built - rows_now(connection, table, "<=", layout.limit))
         needed = tail + gone > max(limits.tail, layout.built // 20)
@@ -216,7 +218,7 @@ def _regclass(name: str) -> str:
     return f'gemel."{name}"'
 
 
-def stats(connection: Connection, table: str, dim: int) -> TableStats:
+def stats(connection: Connection, table: str, header: Header) -> TableStats:
     """`recall` is what was measured after the last build of the graph."""
     with connection.transaction():
         connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
@@ -231,8 +233,11 @@ def stats(connection: Connection, table: str, dim: int) -> TableStats:
         unindexed = there.passages
         if layout.limit is not None:
             unindexed = rows_now(connection, table, ">", layout.limit)
+        kinds = {kind: _kind_stats(connection, table, kind) for kind in header.kinds}
     graph = f"HNSW m=16, 16-bit (ef_search {layout.breadth})"
-    exact = "exact" if dim <= MOST_GRAPH_DIM else f"exact (no graph over {MOST_GRAPH_DIM:,} dimensions)"
+    exact = (
+        "exact" if header.dim <= MOST_GRAPH_DIM else f"exact (no graph over {MOST_GRAPH_DIM:,} dimensions)"
+    )
     return TableStats(
         documents=there.documents,
         passages=there.passages,
@@ -247,8 +252,15 @@ def stats(connection: Connection, table: str, dim: int) -> TableStats:
             "table": f"gemel.{table}",
             "one by one": unindexed,
             **({} if layout.limit is None else {"recall": layout.measured}),
+            **({"kinds": kinds} if kinds else {}),
         },
     )
+
+
+def _kind_stats(connection: Connection, table: str, kind: str) -> dict[str, Any]:
+    column = identifier(kind_column(kind))
+    statement = sql("SELECT coalesce(sum(pg_column_size({})), 0)::bigint FROM {}", column, qualified(table))
+    return {"bytes": connection.execute(statement).fetchone()[0], "layout": "exact"}
 
 
 @dataclass(frozen=True)

@@ -19,25 +19,29 @@ from typing import Any
 import numpy as np
 
 from gemel.errors import InputError, WorkError
-from gemel.index.fields import in_utc, new_fields
+from gemel.index.fields import in_utc, new_fields, unknown_field
 from gemel.index.port import (
     LISTS,
     Count,
+    DocumentPassages,
     FieldType,
     FieldValue,
     Header,
     PassageRows,
     Passages,
     check_expected,
+    check_kinds,
+    documents_in,
 )
 from gemel.index.postgres.schema import (
-    OURS,
     Filter,
     add_columns,
     column_of,
     identifier,
     joined_sql,
+    kind_column,
     lock_key,
+    own_columns,
     qualified,
     read_header,
     set_fields,
@@ -45,18 +49,21 @@ from gemel.index.postgres.schema import (
 )
 from gemel.index.postgres.server import Connection, Server
 from gemel.types import Vectors
-from gemel.vectors.bm25 import WordRules
 
 Cells = Sequence[Sequence[Any]]
 
-_READ = ("id", "part", "text", "digest", "vector")
+_READ = ("id", "part", "text", "digest")
+
+_REWRITTEN = 4_096  # passages that are read at a time where digests change
 
 _LOCKS = 16  # a lock is for every sixteenth id: enough for writers at once, few enough to take all
 
 
-def columns_sql(fields: Mapping[str, FieldType]) -> Any:  # noqa: ANN401 - psycopg.sql is loaded late
-    """id, part, text, digest, vector, then the fields in order."""
-    return joined_sql(", ", map(identifier, [*_READ, *map(column_of, fields)]))
+def columns_sql(header: Header, *, kinds: bool = False) -> Any:  # noqa: ANN401 - psycopg.sql is loaded late
+    """id, part, text, digest, vector if there are dense ones, then the fields in order; `kinds`: then these."""
+    vector = ("vector",) if header.dim else ()
+    others = map(kind_column, header.kinds if kinds else ())
+    return joined_sql(", ", map(identifier, [*_READ, *vector, *map(column_of, header.fields), *others]))
 
 
 def fetch(connection: Connection, statement: Any, parameters: Sequence[Any]) -> list[Any]:  # noqa: ANN401
@@ -66,19 +73,38 @@ def fetch(connection: Connection, statement: Any, parameters: Sequence[Any]) -> 
     return found
 
 
-def rows_from(cells: Cells, header: Header) -> PassageRows:
+def rows_from(cells: Cells, header: Header, *, kinds: bool = False) -> PassageRows:
     """The rows of cells in the order of `columns_sql`; times come in the zone of the session."""
+    first = len(_READ) + (1 if header.dim else 0)
+    others = enumerate(header.kinds if kinds else (), first + len(header.fields))
+    dense = [row[4] for row in cells] if header.dim else []
     return PassageRows(
         id=[row[0] for row in cells],
         part=np.array([row[1] for row in cells], dtype=np.int32),
         text=[row[2] for row in cells],
         digest=[row[3] for row in cells],
-        vector=vectors_of([row[4] for row in cells], header.dim),
+        vector=vectors_of(dense, header.dim) if header.dim else np.empty((len(cells), 0), np.float32),
         fields={
             name: in_utc([row[n] for row in cells], kind)
-            for n, (name, kind) in enumerate(header.fields.items(), len(_READ))
+            for n, (name, kind) in enumerate(header.fields.items(), first)
         },
+        kinds={kind: [kind_value(kind, row[n]) for row in cells] for n, kind in others},
     )
+
+
+def kind_value(kind: str, cell: bytes) -> bytes:
+    """As `gemel.index.kinds` packs it: of a `sparsevec`, without its head and in the other order of bytes."""
+    if kind == "late":
+        return bytes(cell)
+    return np.frombuffer(cell, ">i4", offset=12).astype("<i4").tobytes()
+
+
+def sparse_cell(value: bytes, dim: int) -> bytes:
+    """A packed row of weights as a `sparsevec`: dimensions, weights, a zero; then columns, then weights."""
+    numbers = (
+        np.frombuffer(value, "<i4").astype(">i4").tobytes()
+    )  # the bits of a weight are moved like an integer's
+    return struct.pack(">iii", dim, len(value) // 8, 0) + numbers
 
 
 def passages_from(rows: PassageRows, order: Sequence[int], score: Vectors) -> Passages:
@@ -100,13 +126,16 @@ def digests(connection: Connection, table: str, ids: Sequence[str]) -> dict[str,
     return {each: found[each] for each in ids if each in found}
 
 
-def get(connection: Connection, table: str, header: Header, ids: Sequence[str]) -> PassageRows:
+def get(
+    connection: Connection, table: str, header: Header, ids: Sequence[str], *, kinds: bool = False
+) -> PassageRows:
     """The passages of these documents, in the order of `ids`."""
     order = {each: n for n, each in enumerate(dict.fromkeys(ids))}
-    statement = sql("SELECT {} FROM {} WHERE id = ANY(%s)", columns_sql(header.fields), qualified(table))
+    columns = columns_sql(header, kinds=kinds)
+    statement = sql("SELECT {} FROM {} WHERE id = ANY(%s)", columns, qualified(table))
     cells = fetch(connection, statement, [list(order)])
     cells.sort(key=lambda row: (order[row[0]], row[1]))
-    return rows_from(cells, header)
+    return rows_from(cells, header, kinds=kinds)
 
 
 def count(connection: Connection, table: str, where: Filter) -> Count:
@@ -146,31 +175,57 @@ def values(
 
 
 def scan(
-    server: Server, table: str, header: Header, after: str | None, block: int, where: Filter
+    server: Server,
+    table: str,
+    header: Header,
+    after: str | None,
+    block: int,
+    where: Filter,
+    *,
+    kinds: bool = False,
 ) -> Iterator[PassageRows]:
     """Pages of whole documents; each page is a read of its own, begun after the last id of the one before."""
     last = "" if after is None else after  # no id is empty
     while True:
-        rows = server.read(partial(_page, table=table, header=header, after=last, block=block, where=where))
+        page = partial(_page, table=table, header=header, after=last, block=block, where=where, kinds=kinds)
+        rows = server.read(page)
         if not len(rows):
             return
         yield rows
         last = rows.id[-1]
 
 
+def pages(
+    connection: Connection, table: str, header: Header, block: int, where: Filter, *, kinds: bool = False
+) -> Iterator[PassageRows]:
+    """As `scan`, on one connection: in a transaction, of one moment."""
+    page = partial(_page, connection, table=table, header=header, block=block, where=where, kinds=kinds)
+    last = ""
+    while len(rows := page(after=last)):
+        yield rows
+        last = rows.id[-1]
+
+
 def _page(
-    connection: Connection, *, table: str, header: Header, after: str, block: int, where: Filter
+    connection: Connection,
+    *,
+    table: str,
+    header: Header,
+    after: str,
+    block: int,
+    where: Filter,
+    kinds: bool,
 ) -> PassageRows:
     """At most `block` passages of whole documents; a document of more is a page of its own."""
     text = "SELECT {} FROM {} WHERE id > %s AND {} ORDER BY id, part LIMIT %s"
-    statement = sql(text, columns_sql(header.fields), qualified(table), where.sql)
+    statement = sql(text, columns_sql(header, kinds=kinds), qualified(table), where.sql)
     cells = fetch(connection, statement, [after, *where.parameters, block + 1])
     if len(cells) > block:  # the last document may continue on the next page
         complete = [row for row in cells if row[0] != cells[-1][0]]
         if not complete:
-            return get(connection, table, header, [cells[0][0]])
+            return get(connection, table, header, [cells[0][0]], kinds=kinds)
         cells = complete
-    return rows_from(cells, header)
+    return rows_from(cells, header, kinds=kinds)
 
 
 def lock_writes(connection: Connection, table: str, ids: Sequence[str] | None) -> None:
@@ -188,6 +243,7 @@ def put(
     table: str,
     ids: Sequence[str],
     blocks: Sequence[bytes],
+    header: Header,
     fields: Iterable[str],
     *,
     replace: bool,
@@ -204,7 +260,7 @@ def put(
         row = connection.execute(there, [list(ids)]).fetchone()
         if row is not None:
             raise InputError(f"{row[0]!r} is there already. Use existing='replace' or 'skip'")
-    names = joined_sql(", ", map(identifier, [*OURS, *map(column_of, fields)]))
+    names = joined_sql(", ", map(identifier, [*own_columns(header), *map(column_of, fields)]))
     with connection.cursor().copy(
         sql("COPY {} ({}) FROM STDIN (FORMAT binary)", qualified(table), names)
     ) as copy:
@@ -233,16 +289,47 @@ def _deleted(connection: Connection, table: str, where: Filter) -> int:
 
 def add_fields(connection: Connection, table: str, fields: Mapping[str, FieldType]) -> int:
     """How many are new. Waits for the writers, then for the readers, as any change of columns does."""
-    lock_writes(connection, table, None)
-    header = read_header(connection, table)
-    if header is None:
-        raise WorkError("the index was migrated meanwhile, nothing was changed. Open it again")
+    header = _locked_header(connection, table)
     new = new_fields(header.fields, fields)
     if new:
         for statement in add_columns(table, new):
             connection.execute(statement)
         set_fields(connection, table, header, {**header.fields, **new})
     return len(new)
+
+
+def remove_field(
+    connection: Connection, table: str, field: str, changed: Callable[[DocumentPassages], DocumentPassages]
+) -> int:
+    """How many documents had a value. Waits as `add_fields` does."""
+    header = _locked_header(connection, table)
+    if field not in header.fields:
+        raise unknown_field(field, header.fields)
+    column = identifier(column_of(field))
+    having = Filter(sql("{} IS NOT NULL", column))
+    update = sql(
+        "UPDATE {} AS stored SET digest = new.digest FROM unnest(%s::text[], %s::text[]) AS new (id, digest)"
+        " WHERE stored.id = new.id",
+        qualified(table),
+    )
+    count = 0
+    for rows in pages(connection, table, header, _REWRITTEN, having):
+        documents = [changed(each) for each in documents_in(rows)]
+        connection.execute(update, [[each.id for each in documents], [each.digest for each in documents]])
+        count += len(documents)
+    connection.execute(sql("ALTER TABLE {} DROP COLUMN {}", qualified(table), column))
+    left = {name: kind for name, kind in header.fields.items() if name != field}
+    set_fields(connection, table, header, left)
+    return count
+
+
+def _locked_header(connection: Connection, table: str) -> Header:
+    """Until the transaction ends, nobody else writes."""
+    lock_writes(connection, table, None)
+    header = read_header(connection, table)
+    if header is None:
+        raise WorkError("the index was migrated meanwhile, nothing was changed. Open it again")
+    return header
 
 
 def forget_old_tokens(connection: Connection) -> int:
@@ -279,11 +366,13 @@ LONGEST_WORD = 2046  # bytes; PostgreSQL's limit of a word in a tsvector. Longer
 _MOST_WORDS = 1_000_000  # bytes of one passage's words; PostgreSQL takes 1,048,575
 
 
-def copy_blocks(rows: PassageRows, fields: Mapping[str, FieldType], rules: WordRules) -> list[bytes]:
+def copy_blocks(rows: PassageRows, header: Header, fields: Mapping[str, FieldType]) -> list[bytes]:
     """A COPY of our columns and the fields, in that order; all of it is checked before any of it is sent."""
-    columns = [_column(name, kind, rows.fields[name]) for name, kind in fields.items()]
-    vectors = _vectors(rows.vector)
-    count = struct.pack(">h", 7 + len(columns))
+    check_kinds(rows, header)
+    columns = [_vectors(rows.vector)] if header.dim else []
+    columns += [_kind_cells(kind, each.dim, rows.kinds[kind]) for kind, each in header.kinds.items()]
+    columns += [_column(name, kind, rows.fields[name]) for name, kind in fields.items()]
+    rules, count = header.words, struct.pack(">h", 6 + len(columns))
     blocks, block = [_START], []
     for n in range(len(rows)):
         words, length = _words(rules.document(rows.text[n]))
@@ -292,7 +381,6 @@ def copy_blocks(rows: PassageRows, fields: Mapping[str, FieldType], rules: WordR
         block.append(struct.pack(">ii", 4, int(rows.part[n])))
         block.append(_text(rows.text[n]))
         block.append(_text(rows.digest[n]))
-        block.append(vectors[n])
         block.append(words)
         block.append(struct.pack(">ii", 4, length))
         block += [column[n] for column in columns]
@@ -316,6 +404,11 @@ def vector_text(vector: Vectors) -> str:
 def searched_words(words: Iterable[str]) -> list[str]:
     """Those words that the server can hold, repeated as they are there."""
     return [word for word in words if len(word) * 4 <= LONGEST_WORD or len(word.encode()) <= LONGEST_WORD]
+
+
+def _kind_cells(kind: str, dim: int, values: Sequence[bytes]) -> list[bytes]:
+    cells = values if kind == "late" else [sparse_cell(value, dim) for value in values]
+    return [struct.pack(">i", len(cell)) + cell for cell in cells]
 
 
 def _vectors(vectors: Vectors) -> list[bytes]:

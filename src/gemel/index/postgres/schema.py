@@ -14,9 +14,22 @@ from typing import Any, Literal
 
 from gemel.errors import InputError, WorkError
 from gemel.index.fields import KINDS
-from gemel.index.port import FORMAT, LISTS, FieldType, Header
+from gemel.index.port import FORMAT, LISTS, FieldType, Header, kinds_of
 from gemel.index.postgres.server import Connection
-from gemel.index.where import Both, Compare, Condition, Contains, Either, IsNull, Not, OneOf, links, pushed
+from gemel.index.where import (
+    Both,
+    Compare,
+    Condition,
+    Contains,
+    Either,
+    IsNull,
+    Like,
+    Not,
+    OneOf,
+    escape_like,
+    links,
+    pushed,
+)
 from gemel.vectors.bm25 import WordRules
 
 State = Literal["current", "next"]
@@ -68,17 +81,28 @@ def find(connection: Connection, name: str, state: State, shown: str) -> Entry |
     return Entry(row[0], _header(row[2], row[1]))
 
 
+def names(connection: Connection) -> list[str]:
+    """Of all indexes in the database."""
+    if connection.execute("SELECT to_regclass('gemel.indexes')").fetchone()[0] is None:
+        return []
+    rows = connection.execute(
+        "SELECT name FROM gemel.indexes WHERE state = 'current' ORDER BY name"
+    ).fetchall()
+    return [name for (name,) in rows]
+
+
 def add(connection: Connection, name: str, state: State, header: Header) -> Entry:
     """A new, empty table; in the transaction of the caller."""
     number = connection.execute("SELECT nextval('gemel.generations')").fetchone()[0]
     relation = f"{name}-{number}"
-    for statement in create_table(relation, header.dim, header.fields):
+    header = replace(header, format=0)  # a table of an older format is migrated to the newest
+    for statement in create_table(relation, header):
         connection.execute(statement)
     connection.execute(
         "INSERT INTO gemel.indexes (name, state, relation, format, header) VALUES (%s, %s, %s, %s, %s)",
-        [name, state, relation, FORMAT, _json(header)],
+        [name, state, relation, header.format, _json(header)],
     )
-    return Entry(relation, replace(header, format=FORMAT))
+    return Entry(relation, header)
 
 
 def drop(connection: Connection, relation: str) -> None:
@@ -152,18 +176,30 @@ def _header(stored: Mapping[str, Any], number: int) -> Header:
         bound=stored["bound"],
         format=number,
         words=WordRules.from_json(stored.get("words")),
+        kinds=kinds_of(stored),
+        mode=stored.get("mode"),
     )
 
 
 def _json(header: Header) -> str:
-    about = {"dim": header.dim, "fields": dict(header.fields), "bound": dict(header.bound)}
+    about = {"dim": header.dim, "fields": dict(header.fields), "bound": dict(header.bound), **header.extras()}
     return json.dumps(about if header.format == 1 else about | {"words": header.words.to_json()})
 
 
 SCHEMA = "gemel"
 
-OURS = ("id", "part", "text", "digest", "vector", "words", "length")
-"""As they are copied in; `number` counts the rows as they come and is the server's."""
+_OURS = ("id", "part", "text", "digest", "words", "length")
+
+
+def own_columns(header: Header) -> list[str]:
+    """As they are copied in; `number` counts the rows as they come and is the server's."""
+    return [*_OURS, *(("vector",) if header.dim else ()), *map(kind_column, header.kinds)]
+
+
+def kind_column(kind: str) -> str:
+    """The column of a kind of vectors; no field is called so."""
+    return f"k_{kind}"
+
 
 MOST_DIM = 16_000  # numbers in a `vector`
 
@@ -222,30 +258,37 @@ def identifier(*names: str) -> Any:  # noqa: ANN401
     return Identifier(*names)
 
 
-def qualified(name: str) -> Any:  # noqa: ANN401
-    """A table or index of our schema, quoted."""
-    return identifier(SCHEMA, name)
+def qualified(name: Any) -> Any:  # noqa: ANN401
+    """A table or index of our schema, quoted; SQL that stands for a table is returned as it is."""
+    return identifier(SCHEMA, name) if isinstance(name, str) else name
 
 
-def create_table(table: str, dim: int, fields: Mapping[str, FieldType]) -> list[Any]:
+def create_table(table: str, header: Header) -> list[Any]:
     """Statements that make an empty table with all its indexes but the one of the vectors.
 
     `id` is collated by code points, as Python sorts. The vector stays in its row as long as the row fits a page
-    (storage main): comparing all rows then reads pages in order.
+    (storage main): comparing all rows then reads pages in order. Weights of words are a `sparsevec`, which the server
+    compares; the vectors of tokens are bytes, of numbers that do not get smaller by compression.
     """
-    if not 1 <= dim <= MOST_DIM:
-        raise InputError(f"PostgreSQL holds vectors of 1 to {MOST_DIM:,} numbers, not of {dim:,}")
+    if header.dim > MOST_DIM:
+        raise InputError(f"PostgreSQL holds vectors of 1 to {MOST_DIM:,} numbers, not of {header.dim:,}")
     made = sql(
         "CREATE TABLE {table} (number bigint GENERATED ALWAYS AS IDENTITY,"
         ' id text COLLATE "C" NOT NULL, part integer NOT NULL, text text NOT NULL,'
-        ' digest text COLLATE "C" NOT NULL, vector vector({dim}) STORAGE MAIN NOT NULL,'
-        " words tsvector NOT NULL, length integer NOT NULL, PRIMARY KEY (id, part))",
+        ' digest text COLLATE "C" NOT NULL, words tsvector NOT NULL, length integer NOT NULL, PRIMARY KEY (id, part))',
         table=qualified(table),
-        dim=dim,
     )
+    vectors = [("vector", sql("vector({}) STORAGE MAIN", header.dim))] if header.dim else []
+    for kind, each in header.kinds.items():
+        kept = sql("bytea STORAGE EXTERNAL") if kind == "late" else sql("sparsevec({})", each.dim)
+        vectors.append((kind_column(kind), kept))
+    added = [
+        sql("ALTER TABLE {} ADD COLUMN {} {} NOT NULL", qualified(table), identifier(name), kept)
+        for name, kept in vectors
+    ]
     on_number = sql("CREATE UNIQUE INDEX ON {} (number) INCLUDE (length)", qualified(table))
     on_words = sql("CREATE INDEX ON {} USING gin (words)", qualified(table))
-    return [made, on_number, on_words, *add_columns(table, fields)]
+    return [made, *added, on_number, on_words, *add_columns(table, header.fields)]
 
 
 def add_columns(table: str, fields: Mapping[str, FieldType]) -> list[Any]:
@@ -299,7 +342,7 @@ def _joined(word: str, parts: Sequence[Filter]) -> Filter:
 
 
 def _leaf(condition: Condition, *, negated: bool) -> Filter:
-    assert isinstance(condition, Compare | OneOf | IsNull | Contains), (
+    assert isinstance(condition, Compare | OneOf | IsNull | Contains | Like), (
         "`pushed` leaves `not` before lists and nulls only"
     )
     column = identifier(column_of(condition.field))
@@ -313,6 +356,9 @@ def _leaf(condition: Condition, *, negated: bool) -> Filter:
         # `@>` and not `= ANY`: the index of lists answers it.
         holds = "{} @> ARRAY[%s]::" + _TYPES[KINDS[type(condition.value)]] + "[]"
         return Filter(sql("NOT " + holds if negated else holds, column), (condition.value,))
+    if isinstance(condition, Like):
+        sign = "NOT LIKE" if negated else "LIKE"
+        return Filter(sql(f'{{}} COLLATE "C" {sign} %s', column), (condition.pattern,))
     ordered = isinstance(condition.value, str) and condition.operator not in ("=", "!=")
     sign = "<>" if condition.operator == "!=" else condition.operator
     return Filter(
@@ -327,9 +373,12 @@ def _hint(condition: Condition, fields: Mapping[str, FieldType]) -> Filter | Non
         if left is None or right is None:
             return (left or right) if isinstance(condition, Both) else None
         return _joined(_WORDS[type(condition)], [left, right])
-    if not isinstance(condition, Compare | OneOf) or fields.get(condition.field) != "text":
+    if not isinstance(condition, Compare | OneOf | Like) or fields.get(condition.field) != "text":
         return None
     beginning = sql("left({}, {})", identifier(column_of(condition.field)), PREFIX)
+    if isinstance(condition, Like):
+        start = condition.start[:PREFIX]
+        return Filter(sql("{} LIKE %s", beginning), (escape_like(start) + "%",)) if start else None
     if isinstance(condition, OneOf):
         values = sorted({str(value)[:PREFIX] for value in condition.values})
         return Filter(sql("{} = ANY(%s::text[])", beginning), (values,))

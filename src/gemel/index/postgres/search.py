@@ -18,21 +18,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gemel.index.approximate import FINEST_RECALL, LIKE_STORED, UNLIKE_STORED, USUAL_RECALL, depths, joined
+from gemel.index.kinds import compared
 from gemel.index.port import Header, PassageRows, Passages
 from gemel.index.postgres.rows import (
     columns_sql,
     fetch,
+    kind_value,
     passages_from,
     rows_from,
     searched_words,
     vector_text,
     vectors_of,
 )
-from gemel.index.postgres.schema import Filter, qualified, sql
+from gemel.index.postgres.schema import Filter, identifier, kind_column, qualified, sql
 from gemel.index.postgres.server import Connection
 from gemel.types import Vectors
 from gemel.vectors.bm25 import WordRules
 from gemel.vectors.scan.exact import PRODUCT, exact_scores
+from gemel.vectors.sparse import SparseRow
 
 FEW = 10_000
 """A condition that no more rows meet, as estimated, is answered exactly: a graph finds too few of them."""
@@ -116,7 +119,7 @@ def nearest(
         return [_exact(connection, query, question) for query in queries]
     sizes = depths(question.k)
     found = [_at_depth(connection, queries, replace(question, k=size), layout, few) for size in sizes]
-    return [_one_ranking(each, sizes, question.k) for each in zip(*found, strict=True)]
+    return [one_ranking(each, sizes, question.k) for each in zip(*found, strict=True)]
 
 
 def _at_depth(
@@ -133,7 +136,7 @@ def _at_depth(
     ]
 
 
-def _one_ranking(found: tuple[Passages, ...], sizes: list[int], k: int) -> Passages:
+def one_ranking(found: tuple[Passages, ...], sizes: list[int], k: int) -> Passages:
     """See `approximate.joined`."""
     keys = [list(zip(each.id, each.part.tolist(), strict=True)) for each in found]
     order = joined(keys, sizes)[:k]
@@ -212,7 +215,7 @@ def best_first(query: Vectors, rows: PassageRows, k: int) -> tuple[list[int], Ve
 
 def _exact(connection: Connection, query: Vectors, question: NeighborQuery) -> Passages:
     where = question.where or Filter(sql("true"))
-    columns = columns_sql(question.header.fields)
+    columns = columns_sql(question.header)
     statement = exact_sql(columns, question.table, where.sql, question.fetched)
     cells = fetch(connection, statement, [*where.parameters, vector_text(query)])
     return _answer(query, cells, question)
@@ -224,7 +227,7 @@ def _by_graph(
     """None if the graph gave too few rows, as fewer meet the condition than estimated, or only equal scores."""
     assert layout.limit is not None
     where = question.where or Filter(sql("true"))
-    columns, dim = columns_sql(question.header.fields), question.header.dim
+    columns, dim = columns_sql(question.header), question.header.dim
     in_graph = sql("{}, true AS near", columns)
     near = graph_sql(in_graph, question.table, dim, layout.limit, where.sql, question.fetched)
     newer = sql("number > {} AND {}", layout.limit, where.sql)
@@ -245,6 +248,56 @@ def _answer(query: Vectors, cells: Sequence[Sequence[Any]], question: NeighborQu
     rows = rows_from(cells, question.header)
     order, scores = best_first(query, rows, question.k)
     return passages_from(rows, order, scores)
+
+
+def by_terms(connection: Connection, query: SparseRow, question: NeighborQuery) -> Passages:
+    """The k best by the dot product of weights of words; the server compares every row that meets the condition."""
+    where = question.where or Filter(sql("true"))
+    header, name = question.header, identifier(kind_column("sparse"))
+    dim = header.kinds["sparse"].dim
+    weights = zip(query[0].tolist(), query[1].tolist(), strict=True)
+    cell = "{" + ",".join(f"{column + 1}:{weight!r}" for column, weight in weights) + f"}}/{dim}"
+    # A row that shares no word with the query scores 0.
+    statement = sql(
+        "SELECT {}, {} FROM {} WHERE {} AND ({} <#> %s::sparsevec) <> 0"
+        " ORDER BY {} <#> %s::sparsevec, id, part LIMIT {}",
+        columns_sql(header),
+        name,
+        qualified(question.table),
+        where.sql,
+        name,
+        name,
+        question.fetched,
+    )
+    cells = fetch(connection, statement, [*where.parameters, cell, cell]) if len(query[0]) else []
+    values = [kind_value("sparse", row[-1]) for row in cells]
+    found, scores = compared("sparse", header.kinds["sparse"], values).search(query, max(1, len(cells)))
+    return _by_score(rows_from(cells, header), found.tolist(), scores, question.k)
+
+
+def by_tokens(connection: Connection, query: Vectors, question: NeighborQuery, block: int) -> Passages:
+    """The k best by MaxSim; every row that meets the condition is fetched, in blocks, and compared here."""
+    where = question.where or Filter(sql("true"))
+    header, column = question.header, identifier(kind_column("late"))
+    text = "SELECT number, id, part, {} FROM {} WHERE {} AND number > %s ORDER BY number LIMIT {}"
+    statement = sql(text, column, qualified(question.table), where.sql, block)
+    best: list[tuple[float, str, int, int]] = []
+    last = -1
+    while cells := fetch(connection, statement, [*where.parameters, last]):
+        last = cells[-1][0]
+        values = [bytes(row[3]) for row in cells]
+        found, scores = compared("late", header.kinds["late"], values).search(query, max(1, len(cells)))
+        best += [(-float(s), *cells[n][1:3], cells[n][0]) for n, s in zip(found, scores, strict=True)]
+        best = sorted(best)[: question.k]
+    chosen = [_Candidate(id_, part, number, -score) for score, id_, part, number in best]
+    return _fetched(connection, question.table, header, chosen)
+
+
+def _by_score(rows: PassageRows, found: Sequence[int], scores: Vectors, k: int) -> Passages:
+    """By score, then id and part."""
+    every = range(len(found))
+    order = sorted(every, key=lambda n: (-scores[n], rows.id[found[n]], rows.part[found[n]]))[:k]
+    return passages_from(rows, [found[n] for n in order], scores[order])
 
 
 @dataclass(frozen=True)
@@ -388,7 +441,7 @@ def _score(found: list[str], length: int, idf: Mapping[str, float], lengths: Len
 
 
 def _fetched(connection: Connection, table: str, header: Header, scored: list[_Candidate]) -> Passages:
-    statement = sql("SELECT {} FROM {} WHERE number = ANY(%s)", columns_sql(header.fields), qualified(table))
+    statement = sql("SELECT {} FROM {} WHERE number = ANY(%s)", columns_sql(header), qualified(table))
     cells: list[Any] = fetch(connection, statement, [[each.number for each in scored]]) if scored else []
     rows = rows_from(cells, header)
     rows_by_key = {

@@ -35,6 +35,10 @@ _CROSSED = ("40P01", "40001")  # deadlock, serialization: rolled back by the ser
 _of_parents: list[Any] = []
 
 
+class ColumnsChanged(WorkError):
+    """A column that a statement names is gone: another process removed a field."""
+
+
 class Server:
     """Safe to use from several threads. No connection is made before the first request."""
 
@@ -265,8 +269,11 @@ class Address:
     secrets: tuple[str, ...] = field(repr=False)
 
 
-def parse_address(location: str) -> Address:
-    """Checks the form only; no connection is made. No part of a wrong address is quoted: it may hold a password."""
+def parse_address(location: str, *, named: bool = True) -> Address:
+    """Checks the form only; no connection is made. No part of a wrong address is quoted: it may hold a password.
+
+    `named` False: the name of an index may be missing.
+    """
     url, _, name = location.rpartition("#") if "#" in location else (location, "", "")
     parts = urlsplit(url)
     if parts.scheme not in SCHEMES:
@@ -280,14 +287,16 @@ def parse_address(location: str) -> Address:
         raise InputError(_UNREADABLE)
     options = parse_qsl(parts.query, keep_blank_values=True)
     shown = _without_secrets(parts.netloc, parts.path, options)
-    if not name:
+    if not name and named:
         raise InputError(f"{shown} names no index: write its name behind a #, as in {_FORM}")
-    if not _NAME.fullmatch(name):
+    if name and not _NAME.fullmatch(name):
         raise InputError(
             f"the name behind the # of {shown} is not one: 1 to 40 of the characters a-z, 0-9, _ and -"
         )
     secrets = [value for key, value in options if key in _SECRET]
-    return Address(name, f"{shown}#{name}", url, tuple(filter(None, [*secrets, _password(url)])))
+    return Address(
+        name, f"{shown}#{name}" if name else shown, url, tuple(filter(None, [*secrets, _password(url)]))
+    )
 
 
 def _without_secrets(netloc: str, path: str, options: list[tuple[str, str]]) -> str:
@@ -342,7 +351,8 @@ def explain(error: Any, address: Address) -> GemelError:  # noqa: ANN401 - psyco
     if error.sqlstate in _WRONG:
         return InputError(f"{address.shown}: {_WRONG[error.sqlstate].format(why=why)}")
     message = _MESSAGES.get(error.sqlstate, "{why}").format(why=why)
-    return WorkError(f"{address.shown}: {message}")
+    kind = ColumnsChanged if error.sqlstate == "42703" else WorkError
+    return kind(f"{address.shown}: {message}")
 
 
 def unreachable(error: Any, address: Address) -> WorkError:  # noqa: ANN401

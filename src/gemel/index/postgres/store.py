@@ -10,18 +10,21 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from gemel.errors import InputError, WorkError
 from gemel.index.port import (
     AlreadyThere,
     Count,
+    DocumentPassages,
     FieldType,
     FieldValue,
     Header,
     PassageRows,
     Passages,
     TableStats,
+    no_dense_vectors,
 )
 from gemel.index.postgres import rows as stored
 from gemel.index.postgres import schema as catalog
@@ -34,8 +37,24 @@ from gemel.index.postgres.graph import (
     stats,
 )
 from gemel.index.postgres.schema import Entry, Filter, check_fields, filter_of, lock_key, read_header
-from gemel.index.postgres.search import GraphLayout, Lengths, NeighborQuery, by_words, nearest, read_lengths
-from gemel.index.postgres.server import Connection, Server, explained, let_go, parse_address
+from gemel.index.postgres.search import (
+    GraphLayout,
+    Lengths,
+    NeighborQuery,
+    by_terms,
+    by_tokens,
+    by_words,
+    nearest,
+    read_lengths,
+)
+from gemel.index.postgres.server import (
+    ColumnsChanged,
+    Connection,
+    Server,
+    explained,
+    let_go,
+    parse_address,
+)
 from gemel.index.where import Condition
 from gemel.types import Vectors
 
@@ -44,6 +63,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _FRESH_S = 2.0  # what is known of the layout and of the lengths of texts; answers stay right when it is older
+
+_TOKEN_ROWS = 256  # passages whose vectors of tokens are fetched at once
 
 _of_parents: list[tuple[Connection, Connection]] = []
 
@@ -98,7 +119,7 @@ class PostgresStore:
         name = self._address.name
         with explained(self._address), connection.transaction():
             entry = catalog.find(connection, name, "next", self.name)
-            if entry is not None and not _same(entry.header, header):
+            if entry is not None and not entry.header.same_vectors(header):
                 catalog.drop(connection, entry.relation)
                 entry = None
             if entry is None:
@@ -240,9 +261,15 @@ class PostgresStore:
             raise InputError(f"{self.name} was opened to read only: open it without read_only to change it")
 
 
-def _same(stored: Header, requested: Header) -> bool:
-    same = stored.dim == requested.dim and dict(stored.bound) == dict(requested.bound)
-    return same and stored.words == requested.words
+def locations_at(location: str) -> list[str]:
+    """The addresses of the indexes in a database, with the secrets of `location`; of one, if that names one."""
+    address = parse_address(location, named=False)
+    server = Server(address, read_only=True)
+    try:
+        names = server.read(catalog.names)
+    finally:
+        server.close()
+    return [f"{address.conninfo}#{name}" for name in names if address.name in ("", name)]
 
 
 @dataclass
@@ -288,6 +315,11 @@ class PostgresTable:
         self._change(stored.add_fields, fields)
         assert self.header is not None  # read again
 
+    def remove_field(self, field: str, changed: Callable[[DocumentPassages], DocumentPassages]) -> int:
+        count = self._change(stored.remove_field, field, changed)
+        assert self.header is not None  # read again
+        return count
+
     def digests(self, ids: Sequence[str]) -> dict[str, str]:
         return self._read(stored.digests, ids)
 
@@ -298,14 +330,13 @@ class PostgresTable:
         fields = {name: kind for name, kind in self._header.fields.items() if name in rows.fields}
         if len(fields) < len(rows.fields):  # another handle added fields
             fields = {name: kind for name, kind in self.header.fields.items() if name in rows.fields}
-        if rows.vector.shape != (len(rows), self._header.dim):
+        if self._header.dim and rows.vector.shape != (len(rows), self._header.dim):
             raise InputError(
                 f"{self.location} holds vectors of {self._header.dim} numbers, not {rows.vector.shape}"
             )
-        blocks = stored.copy_blocks(rows, fields, self._header.words)
-        self._change(
-            stored.put, list(dict.fromkeys(rows.id)), blocks, fields, replace=replace, expected=expected
-        )
+        blocks = stored.copy_blocks(rows, self._header, fields)
+        ids = list(dict.fromkeys(rows.id))
+        self._change(stored.put, ids, blocks, self._header, fields, replace=replace, expected=expected)
 
     def delete(self, ids: Sequence[str]) -> int:
         self._check_writable()
@@ -314,8 +345,8 @@ class PostgresTable:
     def delete_where(self, where: Condition) -> int:
         return self._change(stored.delete_where, self._filter(where))
 
-    def get(self, ids: Sequence[str]) -> PassageRows:
-        return self._read(stored.get, self._header, ids)
+    def get(self, ids: Sequence[str], *, kinds: bool = False) -> PassageRows:
+        return self._with_header(lambda header: self._read(stored.get, header, ids, kinds=kinds))
 
     def count(self, where: Condition | None = None) -> Count:
         return self._read(stored.count, self._filter(where))
@@ -335,32 +366,76 @@ class PostgresTable:
         far: bool = False,
     ) -> list[Passages]:
         """Without a graph, with `exact`, and where few rows meet the condition, every row that counts is compared."""
+        if not self._header.dim:
+            raise no_dense_vectors(self.location)
         if not len(queries):
             return []
         chosen = None if where is None else self._filter(where)
-        question = NeighborQuery(self._relation, self._header, chosen, k)
 
-        def search(connection: Connection) -> list[Passages]:
+        def search(connection: Connection, header: Header) -> list[Passages]:
+            question = NeighborQuery(self._relation, header, chosen, k)
             layout = GraphLayout() if exact else self._fresh(self._layout, connection, read_layout)
             layout = layout.tuned_for(recall, far=far)
             return nearest(connection, queries, question, layout, self._limits.few)
 
-        return self._server.read(search)
+        return self._with_header(lambda header: self._server.read(partial(search, header=header)))
 
     def by_words(self, query: str, k: int, *, where: Condition | None = None) -> Passages:
         """BM25 as gemel.vectors.bm25 does it; `search.py` says what is approximate in large tables."""
-        header, chosen = self._header, self._filter(where)
+        chosen = self._filter(where)
 
-        def search(connection: Connection) -> Passages:
+        def search(connection: Connection, header: Header) -> Passages:
             lengths: Lengths = self._fresh(self._lengths, connection, read_lengths)
             return by_words(connection, self._relation, header, query, k, chosen, lengths)
 
-        return self._server.read(search)
+        return self._with_header(lambda header: self._server.read(partial(search, header=header)))
+
+    @property
+    def most_compared(self) -> int | None:
+        return self._limits.tokens
+
+    def by_kind(
+        self,
+        kind: str,
+        queries: Sequence[Any],
+        k: int,
+        *,
+        where: Condition | None = None,
+        exact: bool = False,
+        recall: float | None = None,
+    ) -> list[Passages]:
+        """Every row that counts is compared: weights of words by the server, vectors of tokens here."""
+        chosen = None if where is None else self._filter(where)
+
+        def search(connection: Connection, header: Header) -> list[Passages]:
+            question = NeighborQuery(self._relation, header, chosen, k)
+            if kind == "late":
+                return [by_tokens(connection, query, question, _TOKEN_ROWS) for query in queries]
+            return [by_terms(connection, query, question) for query in queries]
+
+        return self._with_header(lambda header: self._server.read(partial(search, header=header)))
 
     def scan(
-        self, *, after: str | None = None, block: int = 4096, where: Condition | None = None
+        self,
+        *,
+        after: str | None = None,
+        block: int = 4096,
+        where: Condition | None = None,
+        kinds: bool = False,
     ) -> Iterator[PassageRows]:
-        return stored.scan(self._server, self._relation, self.header, after, block, self._filter(where))
+        chosen = self._filter(where)
+        return stored.scan(self._server, self._relation, self.header, after, block, chosen, kinds=kinds)
+
+    @contextmanager
+    def frozen(self, block: int = 4096) -> Iterator[tuple[Header, Iterator[PassageRows]]]:
+        address = self._server.address
+        with explained(address), self._server.session() as connection, connection.transaction():
+            connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+            header = read_header(connection, self._relation)
+            if header is None:
+                raise WorkError(f"{self.location} was migrated or dropped meanwhile. Open the index again")
+            every = filter_of(None, {})
+            yield header, stored.pages(connection, self._relation, header, block, every, kinds=True)
 
     def faults(self) -> list[str]:
         return self._read(broken_indexes)
@@ -372,10 +447,17 @@ class PostgresTable:
         self._layout.until = self._lengths.until = 0.0
 
     def stats(self) -> TableStats:
-        return self._read(stats, self._header.dim)
+        return self._read(stats, self._header)
 
     def close(self) -> None:
         self._server.close()
+
+    def _with_header(self, work: Callable[[Header], T]) -> T:
+        """`work` with the fields that this handle knows; again with the current ones if another process removed one."""
+        try:
+            return work(self._header)
+        except ColumnsChanged:
+            return work(self.header)
 
     def _filter(self, where: Condition | None) -> Filter:
         return filter_of(where, self._header.fields)
