@@ -12,7 +12,7 @@ from gemel.errors import ModelError
 
 gguf = pytest.importorskip("gguf", reason="needs the extra gguf")
 
-from gemel.checkpoint.gguf_tokenizer import gguf_tokenizer  # noqa: E402 - after the skip
+from gemel.checkpoint.gguf_file import gguf_tokenizer  # noqa: E402 - after the skip
 from gguf_models import add_setting, closed  # noqa: E402 - after the skip
 
 LETTERS = [*"abcdefghijklmnopqrstuvwxyz0123456789.!'", "\u0120", "\u010a"]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gemel.texts.differences import differences
+from gemel.texts.explanation import differences
 
 
 @pytest.mark.parametrize(

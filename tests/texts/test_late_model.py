@@ -336,3 +336,46 @@ def _compare(ours: gemel.MultiVectors, theirs: Any) -> None:
     assert len(ours) == len(theirs)
     for position, vectors in enumerate(theirs):
         assert ours.of(position) == pytest.approx(np.asarray(vectors), abs=1e-5)
+
+
+def test_an_explanation_adds_up_to_the_score_and_says_where_tokens_are(model: gemel.LateModel) -> None:
+    document = "the stock market fell, and a dog was sleeping."
+    result = model.explain("dog in the street", document)
+    assert result.score == model.scores(["dog in the street"], [document])[0]
+    assert sum(match.product for match in result.matches) == pytest.approx(result.score, abs=1e-5)
+    assert tuple(match.query for match in result.matches) == model.encode_query(["dog in the street"]).tokens
+    queries, documents = model.encode_query(["dog in the street"]), model.encode_document([document])
+    best = (queries.of(0) @ documents.of(0).T).argmax(axis=1)
+    assert [match.document for match in result.matches] == [documents.tokens[at] for at in best]
+    for match in result.matches:
+        if match.start is None:
+            assert match.document in ("[CLS]", "[D] ", "[SEP]")
+        else:
+            assert document[match.start : match.stop] == match.document.removeprefix("##")
+
+
+def test_every_vector_of_a_text_knows_its_characters(tmp_path: Path) -> None:
+    for name, settings in (
+        ("plain", {}),
+        ("prompt", {"prompts": {"query": "", "document": "a man "}}),
+        ("none", {"document_prefix": "", "skiplist_words": []}),
+    ):
+        model = gemel.load_late(tiny_late(tmp_path / name, **settings))
+        for text in ("the dog, a man.", DOCUMENTS[2], ""):
+            tokens = model.encode_document([text], on_long="truncate").tokens
+            places = model._tokenizer.offsets(text, "document")
+            assert len(places) == len(tokens)
+            written = [
+                (token, text[start:stop])
+                for token, (start, stop) in zip(tokens, places, strict=True)
+                if start is not None
+            ]
+            assert all(token.removeprefix("##") == part for token, part in written)
+            assert len(written) == len(tokens) - sum(
+                token in ("[CLS]", "[SEP]", "[D] ") for token in tokens
+            ) - (2 if name == "prompt" else 0)
+
+
+def test_explain_takes_one_query_and_one_document(model: gemel.LateModel) -> None:
+    with pytest.raises(gemel.InputError, match="explain takes one document, a string, got list"):
+        model.explain("dog", ["dog"])  # type: ignore[arg-type]

@@ -184,6 +184,17 @@ def test_contributions_of_words_add_up_to_the_score(folders, layout):
         model.explain(["the"], "the")
 
 
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_texts_that_are_prepared_first_have_the_same_bits(folders, layout):
+    model = gemel.load_sparse(folders[layout])
+    for side, encode in (("query", model.encode_query), ("document", model.encode_document)):
+        prepared = model.prepare(TEXTS, model.side_options(side))
+        expected = encode(TEXTS, on_long="truncate")
+        found = model.run(prepared)
+        assert all(same_bits(found.row(at), expected.row(at)) for at in range(len(TEXTS)))
+    assert (model.engine is None) == (model.engine_name == "static")
+
+
 def test_long_texts_are_cut_with_a_warning(splade):
     long = "the cat " * 40
     with pytest.warns(gemel.TruncationWarning, match="1 of 1 texts are longer than 32 tokens"):

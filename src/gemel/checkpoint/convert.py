@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from gemel.checkpoint.files import (
+    M3_LAYERS,
     PICKLES,
     has_safetensors,
     inside,
@@ -25,7 +26,7 @@ from gemel.checkpoint.folder import sentencepiece_file
 from gemel.checkpoint.tokenizer import has_wordpiece_vocabulary
 from gemel.errors import InputError, MissingExtra, ModelError
 from gemel.files.atomic import atomic_file
-from gemel.files.isolation import disable_usage_reports
+from gemel.files.machine import disable_usage_reports
 
 _SAFE_TORCH = "2.10"
 """Earlier versions can be made to run code when they read weights: CVE-2025-32434 (before 2.6), CVE-2026-24747 (before
@@ -87,6 +88,11 @@ def _convert_here(folder: Path, out: Path | None = None) -> list[Path]:
         if not has_safetensors(part) and pickles(part):
             target = out / part.relative_to(folder) / "model.safetensors"
             _write_weights(_load_pickles(part), target)
+            written.append(target)
+    for name in M3_LAYERS:
+        source, target = folder / f"{name}.pt", out / f"{name}.safetensors"
+        if source.is_file() and not (folder / target.name).is_file():
+            _write_weights(_load_pickle(source), target)
             written.append(target)
     first = parts[0]
     if _needs_tokenizer(first):

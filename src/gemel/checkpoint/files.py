@@ -328,6 +328,9 @@ _OTHER_FORMATS = {
 
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
 
+M3_LAYERS = ("sparse_linear", "colbert_linear")
+"""Files of BGE-M3 beside its network: a layer each, on every token."""
+
 
 def has_safetensors(folder: Path) -> bool:
     """True if `folder` has model.safetensors or its index of shards."""
@@ -340,9 +343,9 @@ def is_adapter(folder: Path) -> bool:
 
 
 def pickles(folder: Path) -> list[Path]:
-    """Files of `folder` that look like weights in Python's pickle format."""
+    """Files of `folder` that look like weights in Python's pickle format; not those of layers beside the network."""
     paths = (path for pattern in PICKLES for path in folder.glob(pattern) if path.is_file())
-    return sorted(path for path in paths if path.name != "training_args.bin")
+    return sorted(path for path in paths if path.name != "training_args.bin" and path.stem not in M3_LAYERS)
 
 
 def module_weights(model: Path, folder: Path) -> Tensors:
@@ -359,6 +362,30 @@ def module_weights(model: Path, folder: Path) -> Tensors:
     if other is not None:
         raise ModelError(f"{folder} has no weights that gemel reads: {other}")
     raise ModelError(f"no weights in {folder}: expected a file named model.safetensors")
+
+
+def has_m3_layers(folder: Path) -> bool:
+    """True for BGE-M3: beside the network, `folder` has a layer for weights of tokens and one for their vectors."""
+    return all(
+        any((folder / f"{name}{end}").is_file() for end in (".safetensors", ".pt")) for name in M3_LAYERS
+    )
+
+
+def m3_layer(folder: Path, name: str) -> Tensors:
+    """The tensors `weight` and `bias` of a layer of BGE-M3, which has this name."""
+    path = folder / f"{name}.safetensors"
+    if not path.is_file():
+        raise ModelError(
+            f"{folder / f'{name}.pt'} is a pickle, which can run any code when it is read; gemel reads safetensors "
+            f"only. Convert the checkpoint once with: gemel models convert {shlex.quote(str(folder))}"
+        )
+    tensors = Tensors({path: None})
+    weight, bias = tensors.get("weight"), tensors.get("bias")
+    if weight is None or weight.ndim != 2 or bias is None or bias.shape != weight.shape[:1]:
+        raise ModelError(f"{path}: expected a matrix 'weight' and its 'bias', found {', '.join(tensors)}")
+    if not is_finite(weight) or not is_finite(bias):
+        raise ModelError(f"{path} holds NaN or infinite values. Fetch or save the model again")
+    return tensors
 
 
 def other_format(folder: Path) -> str | None:

@@ -24,6 +24,7 @@ from gemel.checkpoint.architecture import (
 )
 from gemel.checkpoint.files import (
     Tensors,
+    has_m3_layers,
     is_adapter,
     module_weights,
     other_format,
@@ -392,6 +393,9 @@ def _read(
         adapter=adapter,
     )
     check_layers(checkpoint, checkpoint.dense)
+    if has_m3_layers(folder):
+        note = "also gives weights of words (load_sparse) and vectors of tokens (load_late); all at once: load_m3"
+        checkpoint = replace(checkpoint, notes=(*checkpoint.notes, note))
     return checkpoint if cross or late else _with_relation(checkpoint)
 
 

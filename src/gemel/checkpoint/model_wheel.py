@@ -2,7 +2,8 @@
 
 `gemel.load(NAME)` finds installed models by their entry point (`sources.py`). A wheel is a zip file with METADATA,
 WHEEL and a RECORD of hashes; the same content gives the same bytes. Nothing is compressed: weights hardly shrink, and
-the bytes would depend on the version of zlib.
+the bytes would depend on the version of zlib. Here too: the license that a model card names (`read_license`), from the
+front matter of its README.md, of which `key: value` lines of the top level are read.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ from typing import IO
 from gemel.checkpoint.cache import is_name
 from gemel.checkpoint.fingerprint import weights_hash
 from gemel.checkpoint.folder import Checkpoint, is_cross_encoder, read_checkpoint
-from gemel.checkpoint.license import read_license
 from gemel.checkpoint.sources import GROUP, INSIDE
 from gemel.errors import InputError, WorkError
 from gemel.files.atomic import atomic_file
@@ -272,3 +272,48 @@ def _entry(name: str, size: int) -> zipfile.ZipInfo:
     entry.create_system = 3  # Unix, wherever it is written
     entry.file_size = size
     return entry
+
+
+_LONGEST = 100_000  # characters of a README.md that are looked at
+
+_LINE = re.compile(r"^([A-Za-z_]+):[ \t]*(\S.*?)[ \t]*$", flags=re.MULTILINE)
+
+_NON_COMMERCIAL = re.compile(r"\bnc\b|non[-_ ]?commercial|research[-_ ]only|academic", flags=re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class License:
+    """The license of a model as its card names it."""
+
+    name: str
+    """Such as apache-2.0; the license's own name where the card says "other"."""
+    link: str | None
+
+    @property
+    def non_commercial(self) -> bool:
+        """True if the name says that commercial use is not allowed."""
+        return _NON_COMMERCIAL.search(self.name.replace("_", "-")) is not None
+
+
+def read_license(folder: Path) -> License | None:
+    """The license in the front matter of README.md or in a GGUF file; None: it names none, or there is no card."""
+    if folder.suffix == ".gguf":
+        from gemel.checkpoint.gguf_file import GgufFile
+
+        file = GgufFile(folder)
+        named, link = (file.get(f"general.license{part}") for part in ("", ".link"))
+        return License(str(named), None if link is None else str(link)) if named else None
+    card = folder / "README.md"
+    try:
+        text = card.read_text(encoding="utf-8", errors="replace")[:_LONGEST] if card.is_file() else ""
+    except OSError:
+        return None
+    parts = re.split(r"^---[ \t]*$", text.lstrip("\ufeff"), maxsplit=2, flags=re.MULTILINE)
+    if len(parts) < 3 or parts[0].strip():
+        return None
+    values = {key: value.strip("\"'[] ") for key, value in _LINE.findall(parts[1])}
+    named = values.get("license") or values.get("license_name")
+    if not named:
+        return None
+    own = values.get("license_name") if named == "other" else None
+    return License(own or named, values.get("license_link"))

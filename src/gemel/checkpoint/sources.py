@@ -15,7 +15,7 @@ from pathlib import Path
 
 from gemel.checkpoint import cache, wheels
 from gemel.errors import MissingExtra, ModelError, did_you_mean
-from gemel.files.isolation import disable_usage_reports, is_offline
+from gemel.files.machine import disable_usage_reports, is_offline
 
 _DEFAULT_ORGANIZATION = "sentence-transformers"  # of a name without one
 

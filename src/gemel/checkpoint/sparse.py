@@ -1,7 +1,7 @@
 """The folder of a sparse encoder: a network with a head over the words of its vocabulary, or a table of their weights.
 
-Read in two layouts: with the modules.json of sentence-transformers' SparseEncoder, and plain (config.json of a
-...ForMaskedLM, as the authors of SPLADE publish their models).
+Read in three layouts: with the modules.json of sentence-transformers' SparseEncoder, plain (config.json of a
+...ForMaskedLM, as the authors of SPLADE publish their models), and BGE-M3 (sparse_linear beside a sentence encoder).
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ from numpy.typing import NDArray
 from gemel.checkpoint.architecture import first_class, positive_or_none
 from gemel.checkpoint.files import (
     Tensors,
+    has_m3_layers,
     inside,
     is_finite,
+    m3_layer,
     module_weights,
     read_object,
     read_object_if_there,
@@ -29,6 +31,7 @@ from gemel.checkpoint.folder import (
     is_cross_encoder,
     is_sparse_encoder,
     name_of,
+    read_checkpoint,
     read_sparse_part,
     tokenizer_file,
 )
@@ -78,11 +81,21 @@ class AutoEncoder:
 
 
 @dataclass(frozen=True, eq=False)
+class TokenLayer:
+    """A layer that gives each token of a text a number; words that a text does not have get none (BGE-M3)."""
+
+    weight: NDArray[np.float32]
+    """(width,)"""
+    bias: np.float32
+    files: tuple[Path, ...]
+
+
+@dataclass(frozen=True, eq=False)
 class SparsePart:
     """What encodes one side of a search."""
 
     checkpoint: Checkpoint
-    step: Splade | TokenWeights | AutoEncoder
+    step: Splade | TokenWeights | AutoEncoder | TokenLayer
     """What comes after the network; of `TokenWeights`, what is there instead of one."""
 
 
@@ -106,6 +119,9 @@ def read_sparse(folder: Path, *, name: str | None = None, offline: bool = False)
     folder = Path(folder)
     if not folder.is_dir():
         raise ModelError(f"no model folder {folder}. Give an existing folder or the name of a model")
+    if has_m3_layers(folder):
+        checkpoint = read_checkpoint(folder, name=name, offline=offline)
+        return SparseCheckpoint(SparsePart(checkpoint, read_token_layer(checkpoint)), None, None)
     if not (folder / "modules.json").is_file():
         return SparseCheckpoint(_plain(folder, name, offline), None, None)
     if is_cross_encoder(folder):
@@ -118,6 +134,17 @@ def read_sparse(folder: Path, *, name: str | None = None, offline: bool = False)
     if most is None and isinstance(document.step, AutoEncoder):
         most = read_object(sides.document[-1][1] / "config.json").get("k")
     return SparseCheckpoint(document, query, most)
+
+
+def read_token_layer(checkpoint: Checkpoint) -> TokenLayer:
+    """The layer of BGE-M3 for the weights of tokens."""
+    tensors = m3_layer(checkpoint.folder, "sparse_linear")
+    if tensors["weight"].shape != (1, checkpoint.width):
+        raise ModelError(
+            f"{tensors.files[0]}: the layer has shape {tensors['weight'].shape}, but a token has {checkpoint.width} "
+            "numbers and gets one weight. The file belongs to another model"
+        )
+    return TokenLayer(np.ascontiguousarray(tensors["weight"][0]), tensors["bias"][0], tensors.files)
 
 
 def _plain(folder: Path, name: str | None, offline: bool) -> SparsePart:

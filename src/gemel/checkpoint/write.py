@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +90,66 @@ def write_checkpoint(
         if relation is not None:
             write_classification_head(relation, working)
     return Path(folder)
+
+
+@dataclass(frozen=True)
+class SavedModule:
+    """A module after the network: its class, and what its folder holds."""
+
+    kind: str
+    """The class in the package that reads it, with its path; empty: a Router lists it, not modules.json."""
+    folder: str
+    """In that of the model; of a Router, the model's own ("")."""
+    files: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """JSON files by name."""
+    tensors: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    tokenizer: bool = False
+    """It has a copy of the tokenizer's files."""
+
+
+def write_modules(
+    checkpoint: Checkpoint,
+    folder: Path,
+    *,
+    network: str,
+    weights: Mapping[str, NDArray[Any]],
+    config: Mapping[str, Any],
+    modules: Sequence[SavedModule],
+    settings: Mapping[str, Any],
+    network_folder: str = "",
+) -> None:
+    """Save a model of other modules than those of a sentence encoder, atomically; an earlier one is replaced.
+
+    `network`: the class of the first module; with a `network_folder` of its own, a Router among `modules` lists it.
+    `config` and `settings` are added to config.json and to config_sentence_transformers.json.
+    """
+    target = folder.absolute()
+    check_target(target, checkpoint, overwrite=True)
+    with atomic_folder(target) as working:
+        first = working / network_folder
+        _copy_network(checkpoint, first)
+        _replace_weights(checkpoint, first, weights)
+        write_json(first / "config.json", {**read_object_if_there(first / "config.json"), **config})
+        listed = [
+            each for each in (SavedModule("" if network_folder else network, ""), *modules) if each.kind
+        ]
+        for module in modules:
+            for name, content in module.files.items():
+                write_json(working / module.folder / name, dict(content))
+            if module.tensors:
+                _write_tensors(working / module.folder, module.tensors)
+            if module.tokenizer:
+                for path in [each for pattern in TOKENIZER_FILES for each in first.glob(pattern)]:
+                    shutil.copyfile(path, working / module.folder / path.name)
+        entries = [
+            {"idx": number, "name": str(number), "path": module.folder, "type": module.kind}
+            for number, module in enumerate(listed)
+        ]
+        write_json(working / "modules.json", entries)
+        limits = {"max_seq_length": checkpoint.max_length, "do_lower_case": checkpoint.lowercase}
+        write_json(first / "sentence_bert_config.json", limits)
+        own = {"prompts": dict(checkpoint.prompts), "default_prompt_name": checkpoint.default_prompt_name}
+        write_json(working / "config_sentence_transformers.json", {**own, **settings})
 
 
 def check_target(target: Path, checkpoint: Checkpoint, overwrite: bool) -> None:
@@ -186,8 +247,6 @@ def _common_folder(checkpoint: Checkpoint) -> Path:
 
 def _write_layer(layer: Dense, folder: Path, own: Sequence[Path]) -> None:
     """`own`: the files of the model's layers; one with this layer is copied, so that its hash stays the same."""
-    from safetensors.numpy import save_file
-
     folder.mkdir()
     if isinstance(layer, Flow):
         config: dict[str, Any] = {"dim": layer.weight.shape[0], "couplings": len(layer.couplings)}
@@ -204,6 +263,12 @@ def _write_layer(layer: Dense, folder: Path, own: Sequence[Path]) -> None:
     if source is not None:
         shutil.copyfile(source, folder / "model.safetensors")
         return
+    _write_tensors(folder, tensors)
+
+
+def _write_tensors(folder: Path, tensors: Mapping[str, NDArray[Any]]) -> None:
+    from safetensors.numpy import save_file
+
     ready = {name: np.array(tensor, order="C") for name, tensor in tensors.items()}
     save_file(ready, folder / "model.safetensors", metadata={"format": "pt"})
 

@@ -24,8 +24,16 @@ from typing import Any
 import numpy as np
 
 from gemel.errors import InputError, MissingExtra, WorkError
-from gemel.files.atomic import START_AGAIN, append, atomic_file, finish_part, part, sha256_of, write_atomic
-from gemel.files.locks import lock_folder
+from gemel.files.atomic import (
+    START_AGAIN,
+    append,
+    atomic_file,
+    finish_part,
+    lock_folder,
+    part,
+    sha256_of,
+    write_atomic,
+)
 from gemel.registry import Registry
 from gemel.terminal import printable_json
 from gemel.types import AnyVectors

@@ -6,25 +6,28 @@ with every token of the document, which is more accurate than one vector, and ta
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Literal, Unpack
 
 import numpy as np
 
+from gemel.checkpoint.files import has_m3_layers
+from gemel.checkpoint.fingerprint import weights_hash
 from gemel.checkpoint.folder import SearchSide
 from gemel.checkpoint.modules import is_late_model
 from gemel.checkpoint.sources import find_model, given_name
 from gemel.cross_model import CrossModel, Ranking, load_cross
 from gemel.encoder.batches import Lanes, Positions, distinct_rows, run
 from gemel.encoder.cross import check_pairs, check_text_list
-from gemel.encoder.engines.engine import EnginePool
+from gemel.encoder.engines.engine import EnginePool, MixingEngine
 from gemel.encoder.head import check_finite
 from gemel.encoder.late import (
     LateCheckpoint,
-    LateOutput,
     LateTokenizer,
     LateTokens,
     UnseenTokensNetwork,
@@ -32,6 +35,7 @@ from gemel.encoder.late import (
     late_network,
     read_late,
 )
+from gemel.encoder.passages import Divider, passage_limit
 from gemel.encoder.tokenizer import TextTokenizer, refuse_long, warn_of_long
 from gemel.errors import InputError
 from gemel.options import (
@@ -44,13 +48,39 @@ from gemel.options import (
     with_keywords,
 )
 from gemel.terminal import Progress
-from gemel.types import FixedAttributes, Vectors
-from gemel.vectors.maxsim import MultiVectors, join_texts, maxsim
+from gemel.types import FixedAttributes, ShownResult, Vectors
+from gemel.vectors.maxsim import LateOutput, MultiVectors, join_texts, maxsim
 from gemel.vectors.similarity import normalize
 
 _BLOCK = 1024  # documents that are compared at once, so that their vectors are not all in memory
 
 _ADVICE = "Shorten them, or use on_long='truncate' to cut them without this line"
+
+
+@dataclass(frozen=True)
+class TokenMatch(ShownResult):
+    """A token of a query, the token of a document that matches it best, and what the pair adds to their score."""
+
+    query: str
+    """As the vocabulary writes it; a mask token where the query was filled up."""
+    document: str
+    product: float
+    """Of their two vectors: the largest that the token of the query has with a token of the document."""
+    start: int | None
+    """Where the token of the document starts, in characters; None: a special token, or one of the prompt."""
+    stop: int | None
+
+
+@dataclass(frozen=True)
+class LateExplanation(ShownResult):
+    """Why a document has its MaxSim for a query."""
+
+    score: float
+    matches: tuple[TokenMatch, ...]
+    """One for each token of the query, in their order; all products add up to the score."""
+
+    def _shown_rows(self) -> Iterable[Mapping[str, object]]:
+        return (asdict(match) for match in self.matches)
 
 
 def load_late(
@@ -77,8 +107,9 @@ def load_late(
 
 
 def load_reranker(model: str | Path) -> CrossModel | LateModel:
-    """What `rerank` takes: `load_late` or `load_cross`, as the model is."""
-    return load_late(model) if is_late_model(find_model(model)) else load_cross(model)
+    """What `rerank` takes: `load_late` or `load_cross`, as the model is; of BGE-M3 the vectors of tokens."""
+    folder = find_model(model)
+    return load_late(model) if is_late_model(folder) or has_m3_layers(folder) else load_cross(model)
 
 
 def _with_lengths(checkpoint: LateCheckpoint, query: int | None, document: int | None) -> LateCheckpoint:
@@ -146,7 +177,7 @@ class LateModel(FixedAttributes):
 
     @property
     def engine_name(self) -> str:
-        """native or onnxruntime: what runs documents, and queries unless their mask tokens are unseen (NumPy)."""
+        """native or onnxruntime, which leaves queries whose mask tokens are unseen to NumPy."""
         return self._engines[self.precision].name
 
     @property
@@ -159,6 +190,37 @@ class LateModel(FixedAttributes):
         """Texts to tokens and back; safe to use from several threads."""
         return self._tokenizer.texts
 
+    @cached_property
+    def weights_hash(self) -> str:
+        """sha256 of everything that vectors depend on; computed on first use."""
+        checkpoint = self.checkpoint
+        facts = [
+            asdict(checkpoint.query),
+            asdict(checkpoint.document),
+            checkpoint.skipped,
+            checkpoint.skipping,
+        ]
+        expansion = None if checkpoint.expansion is None else asdict(checkpoint.expansion)
+        text = json.dumps([*facts, expansion, checkpoint.normalize], sort_keys=True)
+        hashed = hashlib.sha256(f"{weights_hash(checkpoint.encoder)}{text}".encode())
+        for layer in checkpoint.projection:
+            hashed.update(np.ascontiguousarray(layer.read()).tobytes())
+            hashed.update(b"" if layer.bias is None else np.ascontiguousarray(layer.bias).tobytes())
+        return hashed.hexdigest()
+
+    def passages(self, texts: Sequence[str], *, tokens: int | None = None) -> list[list[str]]:
+        """Each text as passages that `encode_document` reads whole; joined they are the text.
+
+        `tokens`: the most of a passage, with special tokens and prompt; None: as many as the model reads.
+        """
+        side = self.checkpoint.document
+        most = passage_limit(tokens, self.document_length)
+        checked = check_text_list(texts, "texts", "passages([text])")
+        if most is None:
+            return [[text] for text in checked]
+        divider = Divider(self.tokenizer, side.prompt, most - (side.prefix is not None))
+        return [[passage.text for passage in parts] for parts in divider.divide(checked)]
+
     def encode_query(
         self,
         texts: Sequence[str],
@@ -169,8 +231,8 @@ class LateModel(FixedAttributes):
     ) -> MultiVectors:
         """The token vectors of each query: with the prefix or prompt of queries, filled up with mask tokens.
 
-        `keywords` are fields of CrossOptions; `max_length` is that of a query. `output`: float32, float16, or int8 with
-        a scale for each vector.
+        `keywords` are fields of CrossOptions; `max_length` is that of a query. `output`: float32, float16, int8 with a
+        scale for each vector, or 2bit, residuals of centroids that are made from these texts.
         """
         settings = with_keywords(options or CrossOptions(), keywords, "late interaction")
         return self._encode(texts, "query", settings).as_form(output)
@@ -229,12 +291,41 @@ class LateModel(FixedAttributes):
         settings = with_keywords(options or CrossOptions(), keywords, "late interaction")
         if isinstance(documents, MultiVectors):
             encoded = self._encode([query], "query", replace(settings, max_length=None))
-            score = maxsim(encoded.of(0), documents)
+            score = maxsim(encoded.of(0), documents, threads=settings.threads)
         else:
             texts = check_text_list(documents, "documents", "rank(query, [document])")
             score = self.scores([query] * len(texts), texts, settings)
         best = np.argsort(-score, kind="stable")[:k]
         return Ranking(best, score[best], self.score_kind)
+
+    def explain(
+        self,
+        query: str,
+        document: str,
+        options: CrossOptions | None = None,
+        **keywords: Unpack[CrossKeywords],
+    ) -> LateExplanation:
+        """For each token of a query the best token of a document, and what the two add to the MaxSim.
+
+        `max_length` is that of the document, as for `scores`.
+        """
+        for name, text in (("query", query), ("document", document)):
+            if not isinstance(text, str):
+                raise InputError(f"explain takes one {name}, a string, got {type(text).__name__}")
+        settings = with_keywords(options or CrossOptions(), keywords, "late interaction")
+        left = self._encode([query], "query", replace(settings, max_length=None))
+        right = self._encode([document], "document", settings)
+        score = float(maxsim(left.of(0), [right.of(0)])[0])
+        if not len(right.tokens):
+            return LateExplanation(score, ())
+        products = left.of(0) @ right.of(0).T
+        best = products.argmax(axis=1)
+        spans = self._tokenizer.offsets(document, "document", settings.max_length)
+        matches = (
+            TokenMatch(token, right.tokens[at], float(products[row, at]), *spans[at])
+            for row, (token, at) in enumerate(zip(left.tokens, best.tolist(), strict=True))
+        )
+        return LateExplanation(score, tuple(matches))
 
     def _encode(self, texts: Sequence[str], side: SearchSide, options: CrossOptions) -> MultiVectors:
         checked = check_text_list(texts, "texts", f"encode_{side}([text])")
@@ -269,21 +360,24 @@ class LateModel(FixedAttributes):
             for position, states in zip(positions.tolist(), hidden, strict=True):
                 finish(position, states)
 
-        # Tokens that nobody sees need another attention than that of the engines.
-        seen = [position for position, text in enumerate(texts) if text.keys == len(text.ids)]
-        pieces = [texts[position].ids for position in seen]
-        whole = np.asarray(seen, dtype=np.int64)
+        engine = self._engines[options.precision or self.precision]
+        seen = np.array([text.keys for text in texts], dtype=np.int64)
+        whole = np.arange(len(texts))
+        if not isinstance(engine, MixingEngine):  # it cannot leave tokens unseen
+            whole = np.array(
+                [at for at, text in enumerate(texts) if text.keys == len(text.ids)], dtype=np.int64
+            )
         run(
-            self._engines[options.precision or self.precision],
-            pieces,
+            engine,
+            [texts[position].ids for position in whole.tolist()],
             lambda positions, hidden: keep(whole[positions], hidden),
             lanes=self._lanes,
             threads=options.threads,
             memory=options.memory,
+            seen=seen[whole],
         )
-        for position, text in enumerate(texts):
-            if text.keys < len(text.ids):
-                finish(position, self._unseen.run(text))
+        for position in np.setdiff1d(np.arange(len(texts)), whole).tolist():
+            finish(position, self._unseen.run(texts[position]))
         progress.close()
         return vectors
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import threading
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Protocol, Unpack
 
@@ -25,23 +25,28 @@ from gemel.checkpoint.sparse import (
     SparseCheckpoint,
     SparsePart,
     Splade,
+    TokenLayer,
     TokenWeights,
     read_sparse,
     sides_of,
 )
 from gemel.encoder.batches import Lanes, Positions, distinct_rows, run
-from gemel.encoder.engines.engine import EnginePool
+from gemel.encoder.engines.engine import Engine, EnginePool
 from gemel.encoder.head import check_finite
-from gemel.encoder.sparse import read_masked_head, strongest_dimensions, word_weights
+from gemel.encoder.passages import split_texts
+from gemel.encoder.sparse import WordWeights, read_masked_head, strongest_dimensions, token_weights
 from gemel.encoder.tokenizer import (
     PreparedTexts,
     TextPreparer,
+    TextTokenizer,
+    TokenIds,
     Windows,
     check_texts,
     refuse_long,
     warn_of_long,
 )
 from gemel.errors import InputError, ModelError
+from gemel.files.machine import usable_cores
 from gemel.model import BLOCK, Model
 from gemel.options import EncodeOptions, EngineName, Precision, SparseKeywords, SparseOptions
 from gemel.terminal import Progress
@@ -145,6 +150,16 @@ class SparseModel(FixedAttributes):
         """native, onnxruntime or torch; static where no network runs. Of documents."""
         return self._document.engine_name
 
+    @property
+    def engine(self) -> Engine | None:
+        """What runs the network of documents in the model's own precision; None: a table of weights."""
+        return self._document.engine
+
+    @property
+    def tokenizer(self) -> TextTokenizer:
+        """That of documents; safe to use from several threads."""
+        return self._document.preparer.tokenizer
+
     @cached_property
     def vocabulary(self) -> tuple[str, ...]:
         """The name of each column: a token, or the number of a dimension that has no name."""
@@ -174,19 +189,8 @@ class SparseModel(FixedAttributes):
         of their own, use `encode_query` and `encode_document`, or the name of a prompt.
         """
         settings = SparseOptions.of(options, keywords)
-        side = self._document
-        if self._query is not self._document:
-            own = self.checkpoint.document.checkpoint
-            named = own.side_of(settings.prompt_name)
-            if named is None:
-                raise InputError(
-                    f"the model {self.name} encodes queries and documents with different modules. Use encode_query or "
-                    "encode_document"
-                )
-            side = self._query if named == "query" else side
-            if settings.prompt_name not in own.prompts:
-                settings = replace(settings, prompt_name=None)
-        return self._encode(side, texts, settings)
+        side, prompt_name = self._side_named(settings.prompt_name)
+        return self._encode(side, texts, replace(settings, prompt_name=prompt_name))
 
     def encode_query(
         self, texts: Sequence[str], options: SparseOptions | None = None, **keywords: Unpack[SparseKeywords]
@@ -201,6 +205,14 @@ class SparseModel(FixedAttributes):
         """`encode` for texts that are searched: with their prompt and their modules, if the checkpoint has them."""
         settings = self._with_prompt("document", SparseOptions.of(options, keywords))
         return self._encode(self._document, texts, settings)
+
+    def passages(self, texts: Sequence[str], *, tokens: int | None = None) -> list[list[str]]:
+        """Each text as passages that `encode_document` reads whole; joined they are the text.
+
+        `tokens`: the most of a passage, with special tokens and prompt; None: as many as the model reads.
+        """
+        options = self._with_prompt("document", SparseOptions()).encode_options()
+        return split_texts(self._document.preparer, check_texts(texts), options, tokens)
 
     def explain(
         self,
@@ -229,6 +241,51 @@ class SparseModel(FixedAttributes):
             score=float(left.similarity(right)[0, 0]),
             matches=tuple(sorted(matches, key=lambda match: -match.contribution)),
             missing=tuple((token, weight) for token, weight in left.tokens(0) if token not in shared),
+        )
+
+    def prepare(self, texts: Sequence[str], options: EncodeOptions) -> PreparedTexts:
+        """The first half of `encode`, for callers that batch by themselves: tokens now, `run` later.
+
+        Duplicates are not removed, and there is no warning of texts that were cut; see `Windows.kept`.
+        """
+        side, prompt_name = self._side_named(options.prompt_name)
+        own = replace(options, prompt_name=prompt_name)
+        return PreparedTexts(tuple(side.preparer.windows(check_texts(texts), own)), options)
+
+    def run(self, prepared: PreparedTexts) -> SparseVectors:
+        """One row per text: the same bits as `encode`."""
+        options = prepared.options
+        side, _ = self._side_named(options.prompt_name)
+        settings = SparseOptions(
+            max_active_dims=self.checkpoint.max_active_dims,
+            precision=options.precision,
+            on_long="truncate",
+            threads=options.threads,
+            memory=options.memory,
+        )
+        silent = Progress(len(prepared.windows), "texts", shown=False)
+        return SparseVectors.of(side.rows(list(prepared.windows), settings, silent), self.vocabulary)
+
+    def side_options(self, side: SearchSide) -> EncodeOptions:
+        """The options of `prepare` for texts of one side of a search, as `encode_query` and `encode_document` do it."""
+        if self._query is not self._document:
+            return EncodeOptions(prompt_name=side, on_long="truncate")
+        return self._with_prompt(side, SparseOptions(on_long="truncate")).encode_options()
+
+    def _side_named(self, prompt_name: str | None) -> tuple[_Side, str | None]:
+        """What encodes texts with a prompt of this name, and the name, unless it only says which side is meant."""
+        if self._query is self._document:
+            return self._document, prompt_name
+        own = self.checkpoint.document.checkpoint
+        named = own.side_of(prompt_name)
+        if named is None:
+            raise InputError(
+                f"the model {self.name} encodes queries and documents with different modules. Use encode_query or "
+                "encode_document, or prompt_name='query' or 'document'"
+            )
+        return (
+            self._query if named == "query" else self._document,
+            prompt_name if prompt_name in own.prompts else None,
         )
 
     def _encode(self, side: _Side, texts: Sequence[str], settings: SparseOptions) -> SparseVectors:
@@ -267,6 +324,8 @@ class SparseModel(FixedAttributes):
             return _WordSide(part.checkpoint, part.step, self.precision, engine, device)
         if isinstance(part.step, TokenWeights):
             return _TableSide(part.checkpoint, part.step)
+        if isinstance(part.step, TokenLayer):
+            return _TokenSide(part.checkpoint, part.step, self.precision, engine, device)
         return _DimensionSide(part.checkpoint, part.step, self.precision, engine, device)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -293,7 +352,7 @@ def _reload(
 
 def _with_layer(part: SparsePart) -> Checkpoint:
     """The checkpoint with the file of the layer after it among its parts, for its hash."""
-    if not isinstance(part.step, AutoEncoder):
+    if not isinstance(part.step, AutoEncoder | TokenLayer):
         return part.checkpoint
     return replace(part.checkpoint, parts=(*part.checkpoint.parts, *part.step.files))
 
@@ -304,6 +363,7 @@ class _Side(Protocol):
     preparer: TextPreparer
     dim: int
     engine_name: str
+    engine: Engine | None
 
     def rows(
         self, windows: Sequence[Windows], settings: SparseOptions, progress: Progress
@@ -318,50 +378,93 @@ class _WordSide:
     def __init__(
         self, checkpoint: Checkpoint, step: Splade, precision: Precision, engine: EngineName, device: str
     ) -> None:
-        self._checkpoint, self._step, self._precision = checkpoint, step, precision
+        self._checkpoint, self._precision = checkpoint, precision
         self.preparer = TextPreparer(checkpoint)
-        self._head = read_masked_head(checkpoint.config, checkpoint.weights)
+        head = read_masked_head(checkpoint.config, checkpoint.weights)
+        self._heads: dict[Precision, WordWeights] = {}
+        self._open_head, self._lock = partial(WordWeights, head, step), threading.Lock()
         self._engines = EnginePool(checkpoint, engine=engine, device=device)
         self._lanes = Lanes()
-        self.dim = self._head.vocabulary
+        self.dim = head.vocabulary
+        self.engine: Engine | None = self._engines[precision]
         self.engine_name = self._engines[precision].name
 
     def rows(
         self, windows: Sequence[Windows], settings: SparseOptions, progress: Progress
     ) -> list[SparseRow]:
         found: dict[int, SparseRow] = {}
+        precision = settings.precision or self._precision
+        with self._lock:
+            if precision not in self._heads:
+                self._heads[precision] = self._open_head(precision)
+        word_weights = self._heads[precision]
+        cores = (settings.threads or usable_cores()) if len(windows) == 1 else 1  # else each lane has one
 
         def keep(positions: Positions, hidden: Vectors) -> None:
-            for position, states in zip(positions, hidden, strict=True):
-                weights = word_weights(self._head, self._step, states)
+            check_finite(hidden, self._checkpoint)  # integers would hide it
+            for position, weights in zip(positions, word_weights(hidden, cores), strict=True):
                 check_finite(weights, self._checkpoint)
                 found[int(position)] = largest(weights, settings.max_active_dims, settings.min_weight)
             progress.add(len(positions))
 
-        engine = self._engines[settings.precision or self._precision]
+        engine = self._engines[precision]
         pieces = [window.pieces[0] for window in windows]
-        with _blas_on_one_core(len(pieces)):
-            run(engine, pieces, keep, lanes=self._lanes, threads=settings.threads, memory=settings.memory)
+        run(engine, pieces, keep, lanes=self._lanes, threads=settings.threads, memory=settings.memory)
         none = largest(np.zeros(0, np.float32), None, None)  # of a text without a token
         return [found.get(position, none) for position in range(len(windows))]
 
 
-def _blas_on_one_core(texts: int) -> AbstractContextManager[object]:
-    """Several texts already keep all cores busy: threads of NumPy's own would only wait for one another.
+class _TokenSide:
+    """A sentence encoder and a layer on the hidden state of each token."""
 
-    It needs threadpoolctl, which scikit-learn brings; without it the same bits take longer.
-    """
-    try:
-        from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
-    except ImportError:
-        return nullcontext()
-    return threadpool_limits(limits=1, user_api="blas") if texts > 1 else nullcontext()
+    def __init__(
+        self, checkpoint: Checkpoint, step: TokenLayer, precision: Precision, engine: EngineName, device: str
+    ) -> None:
+        self._checkpoint, self._step, self._precision = checkpoint, step, precision
+        self.preparer = TextPreparer(checkpoint)
+        self._left_out = words_left_out(checkpoint, self.preparer.tokenizer)
+        self._engines = EnginePool(checkpoint, engine=engine, device=device)
+        self._lanes = Lanes()
+        self.dim = max(self.preparer.tokenizer.vocabulary, int(checkpoint.config.get("vocab_size") or 0))
+        self.engine: Engine | None = self._engines[precision]
+        self.engine_name = self._engines[precision].name
+
+    def rows(
+        self, windows: Sequence[Windows], settings: SparseOptions, progress: Progress
+    ) -> list[SparseRow]:
+        found: dict[int, SparseRow] = {}
+        pieces = [window.pieces[0] for window in windows]
+
+        def keep(positions: Positions, hidden: Vectors) -> None:
+            for position, states in zip(positions.tolist(), hidden, strict=True):
+                weights = token_weights(self._step, pieces[position], states, self._left_out, self.dim)
+                check_finite(weights, self._checkpoint)
+                found[position] = largest(weights, settings.max_active_dims, settings.min_weight)
+            progress.add(len(positions))
+
+        engine = self._engines[settings.precision or self._precision]
+        run(engine, pieces, keep, lanes=self._lanes, threads=settings.threads, memory=settings.memory)
+        none = largest(np.zeros(0, np.float32), None, None)  # of a text without a token
+        return [found.get(position, none) for position in range(len(windows))]
+
+
+def words_left_out(checkpoint: Checkpoint, tokenizer: TextTokenizer) -> TokenIds:
+    """Tokens that BGE-M3 gives no weight: those around a text, padding, and unknown words."""
+    settings = checkpoint.tokenizer_settings
+    named = (settings.get(f"{name}_token", default) for name, default in _NO_WORDS.items())
+    tokens = (each.get("content") if isinstance(each, dict) else each for each in named)
+    ids = (tokenizer.id_of(token) for token in tokens if isinstance(token, str))
+    return np.array(sorted({number for number in ids if number is not None}), dtype=np.int32)
+
+
+_NO_WORDS = {"cls": "<s>", "eos": "</s>", "pad": "<pad>", "unk": "<unk>"}
 
 
 class _TableSide:
     """A table of weights: a word that a text has counts once, however often it has it."""
 
     engine_name = "static"
+    engine: Engine | None = None
 
     def __init__(self, checkpoint: Checkpoint, step: TokenWeights) -> None:
         self._weights = step.weights
@@ -395,6 +498,7 @@ class _DimensionSide:
         self._model = Model(checkpoint, precision=precision, engine=engine, device=device)
         self.preparer = TextPreparer(checkpoint)
         self.dim = len(step.bias)
+        self.engine: Engine | None = self._model.engine
         self.engine_name = self._model.engine_name
 
     def rows(
