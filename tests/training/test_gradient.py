@@ -8,7 +8,7 @@ import pytest
 from gemel.checkpoint.folder import read_checkpoint
 from gemel.training.bi_encoder import BiEncoderNetwork
 from gemel.training.devices import Processes
-from gemel.training.gradient import BatchGradient, plan
+from gemel.training.loop import BatchGradient, plan
 from gemel.training.objectives.base import Needs, make_objective
 from gemel.training.options import TrainOptions
 from tiny import TEXT, tiny_bert

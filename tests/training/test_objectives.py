@@ -23,7 +23,9 @@ VARIANTS = [
     ("contrastive", {"metric": "euclidean", "margin": 3.0}),
     ("contrastive", {"online": True}),
     ("in-batch-ranking", {"symmetric": True, "guard": 0.99}),
+    ("in-batch-ranking", {"symmetric": True, "guide": "any", "guide_margin": 0.1}),
     ("margin-mse", {"score": "cosine"}),
+    ("score-distillation", {"score": "cosine", "teacher_temperature": 0.5}),
     ("triplet", {"metric": "cosine"}),
     ("triplet", {"metric": "manhattan", "margin": 20.0}),
     *(("triplet", {"mining": mining, "margin": 5.0}) for mining in ("all", "hard", "semi-hard")),
@@ -62,6 +64,11 @@ def columns(needs, near, extra=1, seed=0):
     if needs.label == "margin":
         anchor, positive, negative = columns(replace(needs, label=None), 1.0, seed=seed)[0]
         label = (anchor * positive).sum(1) - (anchor * negative).sum(1)
+    if needs.label == "scores":
+        anchor, *documents = columns(replace(needs, label=None), 1.0, extra, seed=seed)[0]
+        label = torch.stack([(anchor * document).sum(1) for document in documents], 1)
+    if needs.label == "guide":
+        label = torch.stack(columns(replace(needs, label=None), 1.0, extra, seed=seed)[0], 1)
     return tuple(vectors), label
 
 
@@ -247,7 +254,10 @@ def test_an_unknown_objective_or_setting_is_refused_with_what_exists():
         ("contrastive", {"metric": "dot"}, "metric must be one of euclidean, cosine, manhattan, got 'dot'"),
         ("denoising", {"noise": 1.0}, "noise must be from 0 to below 1, got 1.0"),
         ("in-batch-ranking", {"guard": 2.0}, "guard must be a cosine above -1, up to 1, got 2.0"),
-        ("margin-mse", {"score": "euclidean"}, "score must be one of dot, cosine"),
+        ("margin-mse", {"score": "euclidean"}, "score must be one of cosine, dot, maxsim"),
+        ("in-batch-ranking", {"guide_margin": 3.0}, "guide_margin must be a difference of cosines"),
+        ("in-batch-ranking", {"score": "maxsim", "guard": 0.9}, "use a guide"),
+        ("score-distillation", {"teacher_temperature": 0}, "teacher_temperature must be more than 0"),
         ("soft-label", {"random": -1}, "random must be 0 or more"),
         ("soft-label", {"floor": 1.5}, "floor must be from 0 to below 1"),
         ("triplet", {"mining": "easy"}, "mining must be one of given, all, hard, semi-hard, got 'easy'"),
@@ -662,3 +672,83 @@ def test_matryoshka_sizes_must_fit():
         Matryoshka(make_objective("cosent"), ())
     with pytest.raises(InputError, match=r"at most 4, the model's dimensions, got \(8,\)"):
         Matryoshka(make_objective("cosent"), (8,))((U, V), rows(1, 2, 3))
+
+
+def test_in_batch_ranking_by_dot_products_by_hand():
+    anchor, positive = torch.tensor([[2.0, 0.0], [0.0, 3.0]]), torch.tensor([[1.0, 1.0], [0.0, 2.0]])
+    loss = make_objective("in-batch-ranking", {"score": "dot", "temperature": 2.0})((anchor, positive), None)
+    rows = [log(exp(1) + exp(0)) - 1, log(exp(1.5) + exp(3)) - 3]  # scores 2, 0 and 3, 6, halved
+    assert float(loss) == pytest.approx(sum(rows) / 2)
+
+
+# Texts 0 and 1 mean the same, and 2 is another; the guide knows it, and the negative of row 2 is its positive again.
+GUIDE = torch.tensor(
+    [
+        [[1.0, 0.0], [1.0, 0.1], [0.0, 1.0]],
+        [[1.0, 0.0], [1.0, 0.2], [0.1, 1.0]],
+        [[0.0, 1.0], [0.1, 1.0], [0.0, 1.0]],
+    ]
+)
+
+
+def test_a_guide_leaves_out_negatives_that_it_finds_nearer_than_the_positive():
+    objective = make_objective("in-batch-ranking", {"guide": "any", "temperature": 1.0})
+    assert objective.needs.label == "guide"
+    assert not objective.needs.labeled
+    random = torch.Generator().manual_seed(0)
+    vectors = tuple(torch.randn(3, 4, generator=random) for _ in range(3))
+    anchor, *documents = (column / column.norm(dim=1, keepdim=True) for column in vectors)
+    scores = anchor @ torch.cat(documents).T
+    # Columns: positives of rows 0, 1, 2, then their negatives. For row 1 the positive of row 0 is nearer than its own;
+    # for row 2 the negatives of rows 0 and 2 are nearer, and that of row 1 is as near as its positive.
+    kept = torch.tensor([[1, 1, 1, 1, 1, 1], [0, 1, 1, 1, 1, 1], [1, 1, 1, 0, 1, 0]], dtype=torch.bool)
+    expected = torch.nn.functional.cross_entropy(scores.masked_fill(~kept, -torch.inf), torch.arange(3))
+    torch.testing.assert_close(objective(vectors, GUIDE), expected)
+    wider = make_objective("in-batch-ranking", {"guide": "any", "temperature": 1.0, "guide_margin": 0.1})
+    kept[0, 1] = kept[2, 4] = False  # within the margin
+    expected = torch.nn.functional.cross_entropy(scores.masked_fill(~kept, -torch.inf), torch.arange(3))
+    torch.testing.assert_close(wider(vectors, GUIDE), expected)
+
+
+def test_a_guide_protects_planted_false_negatives():
+    """Rows in pairs with the same meaning: without a guide their vectors are pushed apart, with one they are not."""
+    meanings = torch.eye(4).repeat_interleave(2, 0)
+    guide = torch.stack(
+        [meanings, meanings + 0.01 * torch.randn(8, 4, generator=torch.Generator().manual_seed(1))], 1
+    )
+    cosines = {}
+    for name, label in (("plain", None), ("guided", guide)):
+        torch.manual_seed(0)
+        anchor = (meanings + 0.3 * torch.randn(8, 4)).requires_grad_()
+        positive = (meanings + 0.3 * torch.randn(8, 4)).requires_grad_()
+        settings = {} if label is None else {"guide": "any", "guide_margin": 0.05}
+        objective, optimizer = (
+            make_objective("in-batch-ranking", settings),
+            torch.optim.SGD([anchor, positive], lr=0.2),
+        )
+        for _ in range(100):
+            loss = objective((anchor, positive), label)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        one, other = (
+            column.detach() / column.detach().norm(dim=1, keepdim=True) for column in (anchor, positive)
+        )
+        table = one @ other.T
+        cosines[name] = float(torch.stack([table[row, row ^ 1] for row in range(8)]).mean())
+    assert cosines["guided"] > cosines["plain"] + 0.1
+
+
+def test_score_distillation_by_hand():
+    anchor = torch.tensor([[1.0, 0.0]])
+    documents = (torch.tensor([[2.0, 0.0]]), torch.tensor([[1.0, 5.0]]))
+    objective = make_objective("score-distillation", {"temperature": 1.0, "teacher_temperature": 0.5})
+    teacher = [exp(1) / (exp(1) + 1), 1 / (exp(1) + 1)]  # of 0.5 and 0 at temperature 0.5
+    student = [exp(2) / (exp(2) + exp(1)), exp(1) / (exp(2) + exp(1))]
+    expected = sum(p * log(p / q) for p, q in zip(teacher, student, strict=True))
+    result = objective((anchor, *documents), torch.tensor([[0.5, 0.0]]))
+    assert float(result) == pytest.approx(expected, abs=1e-6)
+    same = objective((anchor, *documents), torch.tensor([[1.0, 0.5]]))
+    assert float(same) == pytest.approx(0, abs=1e-6)
+    with pytest.raises(InputError, match="2 documents and 3 scores"):
+        objective((anchor, *documents), torch.zeros(1, 3))

@@ -11,8 +11,7 @@ import pytest
 from gemel.checkpoint.folder import read_checkpoint
 from gemel.training.bi_encoder import BiEncoderNetwork
 from gemel.training.data import open_examples
-from gemel.training.gradient import plan
-from gemel.training.loop import Loop, Observers, learning_rate
+from gemel.training.loop import Loop, Observers, learning_rate, plan
 from gemel.training.objectives.base import make_objective
 from gemel.training.options import TrainOptions
 from gemel.training.sampler import Draw

@@ -41,10 +41,11 @@ SETTINGS = {
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "train-on-several-machines.md"
 
 
-def start(paths, name, *launcher):
+def start(paths, name, *launcher, extra=()):
     model, data, folder = paths
     arguments = ["train", data, "--model", model, "--objective", "in-batch-ranking", "-o", folder / name]
     arguments += [word for setting, value in SETTINGS.items() for word in (f"--{setting}", value)]
+    arguments += extra
     return subprocess.Popen(
         [sys.executable, *launcher, "-m", "gemel", *map(str, arguments), "--json"],
         env={**os.environ, "OMP_NUM_THREADS": "1"},
@@ -88,6 +89,16 @@ def test_two_processes_give_the_weights_of_one(paths, one):
     start = load_file(paths[0] / "model.safetensors")
     assert_same(one, two)
     assert max(np.abs(one[name] - start[name]).max() for name in one) > 1e-3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["sparse", "late"])
+def test_two_processes_give_the_weights_of_one_for_other_kinds_of_models(paths, kind):
+    extra = ["--kind", kind, *(["--no-query-expansion", "--token-dim", "8"] if kind == "late" else [])]
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    one = finish(paths, f"{kind}-one", start(paths, f"{kind}-one", extra=extra))
+    two = finish(paths, f"{kind}-two", start(paths, f"{kind}-two", *launcher, extra=extra))
+    assert_same(one, two)
 
 
 @pytest.mark.slow

@@ -339,3 +339,51 @@ def test_data_in_memory_is_not_saved(paths, tmp_path):
     gemel.train(paths["model"], rows, objective="regression", out=tmp_path / "out", max_steps=2, threads=1)
     written = json.loads((tmp_path / "out" / "training" / "options.json").read_text())
     assert written["request"]["data"] == "list in memory"
+
+
+def test_a_guide_encodes_each_distinct_text_once_and_its_vectors_reach_the_objective(
+    paths, tmp_path, monkeypatch
+):
+    from gemel.model import Model
+    from gemel.training.objectives.in_batch_ranking import InBatchRanking
+
+    encoded, labels = [], []
+    encode, call = Model.encode, InBatchRanking.__call__
+    monkeypatch.setattr(
+        Model, "encode", lambda self, texts, **how: encoded.extend(texts) or encode(self, texts, **how)
+    )
+    monkeypatch.setattr(
+        InBatchRanking,
+        "__call__",
+        lambda self, vectors, label, weights=None: labels.append(label) or call(self, vectors, label),
+    )
+    words = ("man", "cat", "dog", "rain")
+    rows = [
+        (f"the {word} is here", f"a {word}", "hello" if row < 2 else "today")
+        for row, word in enumerate(words)
+    ]
+    settings = {"guide": str(paths["model"]), "guide_margin": 0.1}
+    request = {
+        "objective": "in-batch-ranking",
+        "settings": settings,
+        "batch_size": 2,
+        "max_steps": 2,
+        "threads": 1,
+    }
+    gemel.train(paths["model"], rows, out=tmp_path / "out", force=True, **request)
+    assert sorted(encoded) == sorted({text for row in rows for text in row})
+    assert [tuple(label.shape) for label in labels] == [(2, 3, 32)] * 2
+    model = gemel.load(paths["model"])
+    expected = encode(model, ["hello", "today"])
+    negatives = labels[0][:, 2].numpy()  # a batch has no text twice
+    np.testing.assert_allclose(np.sort(negatives, axis=0), np.sort(expected, axis=0), atol=1e-6)
+
+
+def test_a_run_with_another_guide_is_not_resumed(paths, tmp_path):
+    rows = [(f"the {word} is here", f"a {word}") for word in ("man", "cat", "dog", "rain")]
+    request = {"objective": "in-batch-ranking", "batch_size": 2, "max_steps": 2, "threads": 1, "force": True}
+    guides = [paths["model"], tiny_bert(tmp_path / "other", seed=5)]
+    train = [{"settings": {"guide": str(guide)}, **request} for guide in guides]
+    gemel.train(paths["model"], rows, out=tmp_path / "out", **train[0])
+    with pytest.raises(gemel.InputError, match="settings, data changed"):
+        gemel.train(paths["model"], rows, out=tmp_path / "out", resume=True, **train[1])

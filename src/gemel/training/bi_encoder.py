@@ -34,6 +34,7 @@ class BiEncoderNetwork:
     """A `TrainableNetwork` with one vector per text: both texts of a pair go through the same weights."""
 
     gives_vectors = True
+    token_vectors = False
 
     def __init__(self, checkpoint: Checkpoint, options: TrainOptions, device: torch.device) -> None:
         from torch import nn
@@ -117,6 +118,10 @@ class BiEncoderNetwork:
 
     def encoder(self) -> TrainingEncoder:
         return TrainingEncoder(self)
+
+    def facts(self, texts: Sequence[str]) -> dict[str, float]:
+        """None."""
+        return {}
 
     def write(self, folder: Path, *, objective: nn.Module | None, about: Mapping[str, Any]) -> None:
         """The model as `gemel.load` and sentence-transformers read it, with its classification head."""

@@ -48,6 +48,10 @@ def _front_matter(summary: Summary) -> str:
         tags, pipeline = ["text-ranking", "cross-encoder"], "text-ranking"
         if len(summary.labels) > 1:
             tags, pipeline = ["text-classification", "cross-encoder"], "text-classification"
+    elif summary.kind == "sparse":
+        tags, pipeline = ["sparse-encoder", "splade", "feature-extraction"], "feature-extraction"
+    elif summary.kind == "late":
+        tags, pipeline = ["late-interaction", "ColBERT", "PyLate"], "sentence-similarity"
     else:
         tags, pipeline = ["sentence-similarity", "feature-extraction"], "sentence-similarity"
     lines = ["---", "library_name: sentence-transformers", f"pipeline_tag: {pipeline}", "tags:"]
@@ -65,6 +69,10 @@ def _description(summary: Summary) -> str:
     if summary.kind == "cross-encoder":
         output = "A cross-encoder: it reads two texts together and gives a score"
         output += f" for each of {', '.join(map(_code, summary.labels))}" if len(summary.labels) > 1 else ""
+    elif summary.kind == "sparse":
+        output = f"A sparse encoder (SPLADE): it gives a text weights of {summary.dim:,} words, mostly zero"
+    elif summary.kind == "late":
+        output = f"A model for late interaction (ColBERT): it makes a vector of {summary.dim} numbers of each token"
     else:
         size = f" of {summary.dim} numbers" if summary.dim else ""
         output = f"A sentence encoder: it turns a text into a vector{size}, to be compared by cosine"
@@ -78,6 +86,8 @@ def _use(summary: Summary) -> str:
         ours = f'model = gemel.load_cross({name})\nmodel.{call}(["A man plays."], ["Someone makes music."])'
         theirs = f'model = CrossEncoder({name})\nmodel.predict([("A man plays.", "Someone makes music.")])'
         imported = "CrossEncoder"
+    elif summary.kind in ("sparse", "late"):
+        return _use_for_search(summary, name)
     else:
         texts = '["A man plays a guitar.", "Someone makes music."]'
         ours = f"model = gemel.load({name})\nvectors = model.encode({texts})"
@@ -91,6 +101,24 @@ def _use(summary: Summary) -> str:
         f"{_code(summary.name)} is the folder of the model.\n\n"
         f"```python\nimport gemel\n\n{ours}\n```\n\nor\n\n```python\n"
         f"from sentence_transformers import {imported}\n\n{theirs}\n```"
+    )
+
+
+def _use_for_search(summary: Summary, name: str) -> str:
+    """Of a model that encodes queries and documents."""
+    encode = (
+        'queries = model.encode_query(["who makes music?"])\n'
+        'documents = model.encode_document(["A man plays a guitar."])'
+    )
+    if summary.kind == "sparse":
+        ours = f"import gemel\n\nmodel = gemel.load_sparse({name})\n{encode}\nqueries.similarity(documents)"
+        theirs = f"from sentence_transformers import SparseEncoder\n\nmodel = SparseEncoder({name})\n{encode}"
+    else:
+        ours = f"import gemel\n\nmodel = gemel.load_late({name})\n{encode}\ngemel.maxsim(queries, documents)"
+        theirs = f"from pylate import models\n\nmodel = models.ColBERT({name})"
+    return (
+        f"{_code(summary.name)} is the folder of the model.\n\n"
+        f"```python\n{ours}\n```\n\nor\n\n```python\n{theirs}\n```"
     )
 
 
@@ -268,7 +296,7 @@ class Summary:
     """Of the classification head that is saved with the model; empty without one."""
     stopped: str = ""
     """Why the run ended before its last step."""
-    kind: Literal["bi-encoder", "cross-encoder"] = "bi-encoder"
+    kind: Literal["bi-encoder", "cross-encoder", "sparse", "late"] = "bi-encoder"
     versions: tuple[str, ...] = field(default_factory=package_versions)
     """Name and version of each package, such as "torch 2.13.0"."""
 

@@ -64,6 +64,7 @@ class CrossNetwork:
     """A `TrainableNetwork` with one number per label for each pair of texts."""
 
     gives_vectors = False
+    token_vectors = False
 
     def __init__(
         self,
@@ -114,6 +115,10 @@ class CrossNetwork:
 
     def encoder(self) -> CrossScorer:
         return CrossScorer(self)
+
+    def facts(self, texts: Sequence[str]) -> dict[str, float]:
+        """None."""
+        return {}
 
     def write(self, folder: Path, *, objective: nn.Module | None, about: Mapping[str, Any]) -> None:
         """The model as `gemel.load_cross`, transformers and sentence-transformers read it."""

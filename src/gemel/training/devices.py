@@ -15,8 +15,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from gemel.errors import InputError, MissingExtra, WorkError
-from gemel.files.isolation import disable_usage_reports, run_python
-from gemel.files.machine import cores_per_process
+from gemel.files.machine import cores_per_process, disable_usage_reports, run_python
 from gemel.training.journal import check_trackers
 from gemel.training.options import TrainOptions
 
@@ -124,17 +123,25 @@ class Processes:
         return self.rank == 0
 
     def gather(self, own: Tensor, total: int) -> Tensor:
-        """(total, d): the rows of all processes, in the order before `BatchPlan.share`; detached."""
+        """(total, d) or (total, tokens, d): the rows of all processes, in the order before `BatchPlan.share`.
+
+        Detached. Token vectors are filled up with zeros to those of the longest text.
+        """
         if self.world == 1:
             return own.detach()
         import torch
 
         most = -(-total // self.world)
-        padded = own.new_zeros(most, own.shape[1])
-        padded[: len(own)] = own.detach()
+        shape = list(own.shape[1:])
+        if len(shape) > 1:  # vectors of tokens: as many as the longest text of all processes has
+            longest = torch.tensor([shape[0]], device=own.device)
+            torch.distributed.all_reduce(longest, op=torch.distributed.ReduceOp.MAX)
+            shape[0] = int(longest)
+        padded = own.new_zeros(most, *shape)
+        padded[: len(own), : own.shape[1]] = own.detach()
         parts = [torch.empty_like(padded) for _ in range(self.world)]
         torch.distributed.all_gather(parts, padded)
-        gathered = own.new_empty(total, own.shape[1])
+        gathered = own.new_empty(total, *shape)
         for rank, part in enumerate(parts):
             rows = len(range(rank, total, self.world))
             gathered[rank :: self.world] = part[:rows]

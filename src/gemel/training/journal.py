@@ -35,7 +35,7 @@ TIMED = frozenset({"time", "seconds", "texts_per_second"})
 """Fields that differ between two equal runs."""
 
 Kind: TypeAlias = Literal[
-    "start", "step", "evaluation", "health", "similarities", "warning", "checkpoint", "resume", "end"
+    "start", "step", "evaluation", "health", "similarities", "facts", "warning", "checkpoint", "resume", "end"
 ]
 
 Line: TypeAlias = dict[str, Any]

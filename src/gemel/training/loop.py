@@ -3,6 +3,10 @@
 The loop knows no flags and no architecture: network, objective, examples and observers are passed in. A run can stop
 after any step and resume: `Loop.state` and `Loop.position` are all that the next step depends on.
 
+`BatchGradient` is the gradient of one batch, in two halves: the objective's on the vectors, then the network's. An
+objective sees only vectors, so the halves are independent: a batch that does not fit in memory is encoded twice, part
+by part (gradient cache, arXiv 2101.06983), and the gradient is still that of the whole batch.
+
 step-00000120/           a snapshot
   network.safetensors  objective.safetensors  optimizer.safetensors
   state.json             the position of the run, and the sha256 of every other file
@@ -25,10 +29,9 @@ import numpy as np
 
 from gemel.errors import WorkError
 from gemel.files.atomic import sha256_of, sync, sync_tree
-from gemel.training.data.store import Batch, Examples
+from gemel.training.data.store import Batch, Examples, Rows
 from gemel.training.devices import Processes
-from gemel.training.gradient import BatchGradient, plan
-from gemel.training.network import TrainableNetwork
+from gemel.training.network import Item, TrainableNetwork
 from gemel.training.objectives.base import Needs, Objective
 from gemel.training.options import TrainOptions
 from gemel.training.sampler import Draw, EpochSampler
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
     import torch
     from accelerate import Accelerator
     from torch import Tensor, nn
+
 
 _EVALUATIONS = 10  # in a run, by default
 
@@ -152,7 +156,7 @@ class Loop:
         share = 1 / self.options.accumulate
         for _ in range(self.options.accumulate):
             draw = next(draws)
-            part, count = self._backward(self.examples[draw.dataset].batch(draw.rows), share)
+            part, count = self._backward(self.examples[draw.dataset].batch(draw.rows), share, number / steps)
             loss, texts = loss + part * share, texts + count
         self.processes.sum_gradients(self.network.module.parameters())
         norm = self._clip()
@@ -170,12 +174,13 @@ class Loop:
         torch.manual_seed(int(seeds.generate_state(1, np.uint64)[0]))
         self._noise = np.random.default_rng(seeds)
 
-    def _backward(self, batch: Batch, share: float) -> tuple[float, int]:
+    def _backward(self, batch: Batch, share: float, done: float) -> tuple[float, int]:
         planned = plan(self.network.items(batch.columns), self.needs, repeats=self.options.encode_repeats)
         share_of_items = planned.share(self.processes.rank, self.processes.world)
         tokens = self.network.tokens(share_of_items, noise=self.needs.noise, rng=self._noise)
         with self.accelerator.autocast():
-            loss = self._gradient(planned, tokens, self._label(batch), share)
+            gradient = replace(self._gradient, objective=self.objective.at(done))
+            loss = gradient(planned, tokens, self._label(batch), share)
         return loss, len(planned.items)
 
     def _label(self, batch: Batch) -> Tensor | None:
@@ -364,3 +369,134 @@ def read_snapshot(folder: Path) -> Snapshot:
         return Snapshot(state, files)
     except (OSError, ValueError, KeyError, TypeError, RecursionError, SafetensorError) as error:
         raise WorkError(f"the snapshot {folder} cannot be read: {error}. {advice}") from error
+
+
+@dataclass(frozen=True, eq=False)
+class BatchPlan:
+    """What to encode for n rows of c columns: m items, and the item of each row and column."""
+
+    items: list[Item]
+    """The m items to encode."""
+    where: tuple[Rows, ...]
+    """For each column of vectors, (n,) positions in `items`."""
+
+    def share(self, rank: int, world: int) -> list[Item]:
+        """The items that process `rank` of `world` encodes: every `world`-th, so that lengths are spread evenly."""
+        return self.items[rank::world]
+
+
+def plan(columns: Sequence[Sequence[Item]], needs: Needs, *, repeats: bool = False) -> BatchPlan:
+    """An item that occurs several times is encoded once, unless `repeats` or each pass has its own dropout."""
+    if needs.passes > 1 or needs.noise or repeats:
+        rows = len(columns[0])
+        items = [item for column in columns for item in column] * needs.passes
+        starts = range(0, len(items), rows) if rows else [0] * len(columns) * needs.passes
+        return BatchPlan(items, tuple(np.arange(start, start + rows, dtype=np.int64) for start in starts))
+    positions: dict[Item, int] = {}
+    where = tuple(
+        np.fromiter((positions.setdefault(item, len(positions)) for item in column), np.int64, len(column))
+        for column in columns
+    )
+    return BatchPlan(list(positions), where)
+
+
+@dataclass(frozen=True, eq=False)
+class BatchGradient:
+    """Adds the gradient of a batch to the weights."""
+
+    network: TrainableNetwork
+    objective: Objective
+    weights: nn.Module | None
+    """The objective's own."""
+    processes: Processes
+    cache_texts: int | None
+    backward: Callable[[Tensor], None]
+    """accelerate's: it scales the loss in mixed precision."""
+
+    def __call__(self, plan: BatchPlan, tokens: Sequence[Any], label: Tensor | None, share: float) -> float:
+        """The batch's loss. `tokens` are this process's share of the items; the gradient is multiplied by `share`."""
+        encoded = self._encode(tokens)
+        leaves = self.processes.gather(encoded.vectors, len(plan.items)).requires_grad_()
+        columns = tuple(leaves[rows] for rows in plan.where)
+        loss = self.objective(columns, label, self.weights)
+        self.backward(loss * share)
+        gradient = leaves.grad
+        assert gradient is not None
+        own = gradient[self.processes.rank :: self.processes.world]
+        # Another process may have a longer text: vectors of tokens are as many as those of the longest.
+        encoded.backward(own[:, : encoded.vectors.shape[1]])
+        return float(loss.detach())
+
+    def _encode(self, tokens: Sequence[Any]) -> EncodedItems:
+        if not tokens:
+            weight = next(self.network.module.parameters())
+            shape = (0, self.network.dim) if self.network.token_vectors is False else (0, 1, self.network.dim)
+            return EncodedItems(weight.new_zeros(shape), lambda gradient: None)
+        if self.cache_texts is None or len(tokens) <= self.cache_texts:
+            vectors = self.network.forward(tokens)
+            return EncodedItems(vectors, vectors.backward)
+        return encode_in_parts(self.network, tokens, self.cache_texts)
+
+
+@dataclass(frozen=True, eq=False)
+class EncodedItems:
+    """The vectors of a share of the items."""
+
+    vectors: Tensor
+    backward: Callable[[Tensor], None]
+    """Takes the gradient of the vectors and adds that of the weights."""
+
+
+def encode_in_parts(network: TrainableNetwork, tokens: Sequence[Any], size: int) -> EncodedItems:
+    """The first pass of the gradient cache: vectors only, `size` items at a time.
+
+    The graph is computed again, with the same dropout, when the gradient arrives.
+    """
+    import torch
+
+    parts = [tokens[start : start + size] for start in range(0, len(tokens), size)]
+    states, vectors = [], []
+    with torch.no_grad():
+        for part in parts:
+            states.append(_random_states())
+            vectors.append(network.forward(part))
+    # Mixed precision caches casts of weights; those made without a graph must not be used with one.
+    torch.clear_autocast_cache()
+
+    def backward(gradient: Tensor) -> None:
+        after = _random_states()
+        for part, state, rows in zip(
+            parts, states, gradient.split([len(part) for part in parts]), strict=True
+        ):
+            _set_random_states(state)
+            again = network.forward(part)
+            again.backward(rows[:, : again.shape[1]])
+        _set_random_states(after)
+
+    return EncodedItems(_joined(vectors), backward)
+
+
+def _joined(parts: Sequence[Tensor]) -> Tensor:
+    """The rows of all parts; token vectors (n, tokens, dim) are filled up with zeros to the longest text."""
+    import torch
+    from torch.nn.functional import pad
+
+    if parts[0].ndim == 3:
+        most = max(part.shape[1] for part in parts)
+        parts = [pad(part, (0, 0, 0, most - part.shape[1])) for part in parts]
+    return torch.cat(list(parts))
+
+
+def _random_states() -> list[torch.Tensor]:
+    import torch
+
+    states = [torch.get_rng_state()]
+    return [*states, *torch.cuda.get_rng_state_all()] if torch.cuda.is_available() else states
+
+
+def _set_random_states(states: list[torch.Tensor]) -> None:
+    import torch
+
+    torch.set_rng_state(states[0])
+    if len(states) > 1:
+        torch.cuda.set_rng_state_all(states[1:])

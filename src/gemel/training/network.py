@@ -37,7 +37,9 @@ class TrainableNetwork(Protocol):
     dim: int
     """Size of the output for each item."""
     gives_vectors: bool
-    """True for a bi-encoder: each text has a vector, whose distribution can be measured."""
+    """True for a bi-encoder: each text has one dense vector, and the distribution of these can be measured."""
+    token_vectors: bool
+    """True for late interaction: `forward` gives a vector of each token, (n, tokens, dim)."""
     vocabulary: int
     """Token ids are below this."""
 
@@ -57,6 +59,10 @@ class TrainableNetwork(Protocol):
 
     def encoder(self) -> Encoder:
         """The network as it is now, for evaluation: no dropout, no graph."""
+        ...
+
+    def facts(self, texts: Sequence[str]) -> Mapping[str, float]:
+        """What else to follow during training, measured on a sample of the data; may be empty."""
         ...
 
     def write(self, folder: Path, *, objective: nn.Module | None, about: Mapping[str, Any]) -> None:

@@ -44,6 +44,21 @@ class TrainOptions:
     """Batches whose gradients are averaged for a step."""
     cache_texts: int | None = None
     """Gradient cache: texts that are encoded at a time; the gradient is still that of the whole batch."""
+    query_flops: float = 5e-5
+    """Sparse encoders: weight of the FLOPS regularizer of queries; the larger, the fewer words a query has."""
+    document_flops: float = 3e-5
+    """Sparse encoders: weight of the FLOPS regularizer of documents."""
+    flops_warmup: float = 0.33
+    """Share of the steps over which the weights of the regularizers rise from zero, as the square of the steps."""
+    inference_free: bool = False
+    """Sparse encoders: queries need no network; a weight of each word is learned instead, the same in all queries."""
+    token_dim: int | None = None
+    """Late interaction: numbers in the vector of a token. None: as in the checkpoint, else 128."""
+    query_length: int | None = None
+    """Late interaction: tokens of a query; shorter ones are filled up with mask tokens. None: as in the checkpoint,
+    else 32. That of documents is `max_length`."""
+    query_expansion: bool = True
+    """Late interaction: fill up queries with mask tokens, whose vectors count too."""
     matryoshka: tuple[int, ...] = ()
     """Also train vectors truncated to each of these sizes."""
     max_length: int | None = None
@@ -98,11 +113,11 @@ class TrainOptions:
         for name in ("epochs", "learning_rate"):
             if not getattr(self, name) > 0:
                 raise InputError(f"{name} must be more than 0, got {getattr(self, name)!r}")
-        for name in ("warmup", "dropout"):
+        for name in ("warmup", "dropout", "flops_warmup"):
             value = getattr(self, name)
             if value is not None and not 0 <= value < 1:
                 raise InputError(f"{name} must be a share from 0 to below 1, got {value!r}")
-        for name in ("weight_decay", "clip"):
+        for name in ("weight_decay", "clip", "query_flops", "document_flops"):
             if not getattr(self, name) >= 0:
                 raise InputError(f"{name} must be 0 or more, got {getattr(self, name)!r}")
 
@@ -118,6 +133,8 @@ _COUNTS = (
     "keep_checkpoints",
     "max_steps",
     "cache_texts",
+    "token_dim",
+    "query_length",
     "max_length",
     "lora_rank",
     "threads",

@@ -40,7 +40,7 @@ class LengthBucket:
     slots: Tensor | None
     """(tokens,) the index of each token after padding to L; None: all texts have L tokens."""
     absent: Tensor | None
-    """(b, L) True for padding; None: there is none."""
+    """(b, L) True for tokens that no other one sees: padding, and those that `pack` was told of; None: all are seen."""
 
     def spread(self, rows: Tensor) -> Tensor:
         """(T, d) of the whole pack -> (b, L, d) of this bucket, padded with zeros."""
@@ -84,8 +84,11 @@ class Pack:
         return torch.cat([function(bucket.spread(rows), bucket.absent) for bucket in self.buckets])
 
 
-def pack(tokens: Sequence[TokenIds], device: torch.device) -> Pack:
-    """All texts of a call, packed for the network."""
+def pack(tokens: Sequence[TokenIds], device: torch.device, *, seen: Sequence[int] | None = None) -> Pack:
+    """All texts of a call, packed for the network.
+
+    `seen`: of each text, how many of its first tokens are seen by its tokens; None: all.
+    """
     import torch
 
     given = np.fromiter((len(ids) for ids in tokens), np.int64, len(tokens))
@@ -98,7 +101,8 @@ def pack(tokens: Sequence[TokenIds], device: torch.device) -> Pack:
     arrays = [
         torch.from_numpy(array).to(device) for array in (ids, positions, owners, lengths, np.argsort(order))
     ]
-    buckets = tuple(_bucket(lengths, starts, positions, part, device) for part in _parts(lengths))
+    keys = None if seen is None else np.fromiter(seen, np.int64, len(tokens))[order]
+    buckets = tuple(_bucket(lengths, starts, positions, part, device, keys) for part in _parts(lengths))
     return Pack(arrays[0], arrays[1], arrays[2], arrays[3], arrays[4], buckets)
 
 
@@ -120,16 +124,20 @@ def _bucket(
     positions: NDArray[np.int64],
     part: slice,
     device: torch.device,
+    keys: NDArray[np.int64] | None,
 ) -> LengthBucket:
     import torch
 
     own, start, longest = lengths[part], int(starts[part.start]), int(lengths[part.start])
     tokens = int(own.sum())
+    counts = own if keys is None else keys[part]
+    absent = None
+    if counts.min() < longest:
+        absent = torch.from_numpy(np.arange(longest)[None] >= counts[:, None]).to(device)
     if own[-1] == longest:
-        return LengthBucket(start, tokens, len(own), longest, None, None)
+        return LengthBucket(start, tokens, len(own), longest, None, absent)
     rows = np.repeat(np.arange(len(own)), own)
     slots = torch.from_numpy(rows * longest + positions[start : start + tokens]).to(device)
-    absent = torch.from_numpy(np.arange(longest)[None] >= own[:, None]).to(device)
     return LengthBucket(start, tokens, len(own), longest, slots, absent)
 
 

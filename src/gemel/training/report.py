@@ -15,7 +15,8 @@ import numpy as np
 
 from gemel.errors import WorkError
 from gemel.evaluation.report.content import score_cell
-from gemel.evaluation.report.markup import (
+from gemel.files.atomic import write_atomic
+from gemel.files.markup import (
     PLOT_HEIGHT,
     AxisRange,
     Frame,
@@ -31,8 +32,7 @@ from gemel.evaluation.report.markup import (
     range_of,
     words,
 )
-from gemel.evaluation.report.markup import STYLE as EVALUATION_STYLE
-from gemel.files.atomic import write_atomic
+from gemel.files.markup import STYLE as EVALUATION_STYLE
 from gemel.training.card import DataSet, MeasuredScores, Summary, changed_options, setting_text
 from gemel.training.doctor import Diagnosis, Finding
 from gemel.training.journal import Floats, Line, Series, series, similarities_of, warnings_of
@@ -109,7 +109,8 @@ def _top(summary: Summary, date: str) -> Markup:
             (f"{summary.best.dataset} {summary.best.metric}", f"{score_cell(summary.best.score)}{before}")
         )
     listed = join([join([element("dt", name), element("dd", text)]) for name, text in facts])
-    load = "gemel.load_cross" if summary.kind == "cross-encoder" else "gemel.load"
+    loads = {"cross-encoder": "gemel.load_cross", "sparse": "gemel.load_sparse", "late": "gemel.load_late"}
+    load = loads.get(summary.kind, "gemel.load")
     code = f"import gemel\n\nmodel = {load}({summary.name!r})  # the folder of the model"
     return join(
         [

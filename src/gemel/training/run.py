@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
 _STEP_LINES = 2000  # at most, about, in the journal
 
+_FACT_TEXTS = 128
+
 
 @dataclass(frozen=True)
 class TrainResult(ShownResult):
@@ -153,6 +155,7 @@ class TrainingRun:
         self.first = self._health(0, score) if self.network.gives_vectors else None
         self.watch = self._open_watch()
         self._log_similarities(0)
+        self._log_facts(0)
 
     def _resume(self, newest: Path) -> None:
         snapshot = read_snapshot(newest)
@@ -229,7 +232,24 @@ class TrainingRun:
         self.bar.evaluated("" if score is None else f"score {score:.2f}")
         if self.network.gives_vectors:
             self._warn(step, self.watch.evaluated(self._health(step, score)))
+        self._log_facts(step)
         return score
+
+    def _log_facts(self, step: int) -> None:
+        """What the network has to tell beside its score; a text without any word cannot be found again."""
+        facts = self.network.facts(self.sample.texts[:_FACT_TEXTS])
+        if not facts:
+            return
+        self.journal.write("facts", step, **facts)
+        self.trackers.log(dict(facts), step)
+        if facts.get("active_words") == 0:
+            message = (
+                f"at step {step} no text has a word with a weight above zero. Lower query_flops and document_flops, or "
+                "learning_rate"
+            )
+            if not self.options.force:
+                raise Collapse(message)
+            self._warn(step, [message])
 
     def _score(self, step: int) -> float | None:
         """The mean of the tasks' main metrics, times 100."""
@@ -372,7 +392,7 @@ def _positives(batch: Batch, needs: Needs, classes: tuple[str, ...]) -> list[tup
     if len(batch.columns) < 2:
         return _same_group(batch) if needs.label == "group" and batch.label is not None else []
     rows = list(zip(batch.columns[0], batch.columns[1], strict=True))
-    if batch.label is None or needs.label in ("margin", "vector"):
+    if batch.label is None or not needs.labeled or needs.label in ("margin", "scores", "vector"):
         return rows
     if needs.label == "class":
         same = batch.label == (classes.index("entailment") if "entailment" in classes else -1)

@@ -23,22 +23,36 @@ from gemel.training.bi_encoder import BiEncoderNetwork
 from gemel.training.card import DataSet, Summary, measured, model_card
 from gemel.training.cross_encoder import CrossNetwork, cross_objective, read_start
 from gemel.training.data import open_all
-from gemel.training.data.store import Examples
+from gemel.training.data.store import Examples, guide_vectors
 from gemel.training.devices import open_accelerator
 from gemel.training.doctor import Diagnosis, examine
 from gemel.training.journal import FILE, read_journal
+from gemel.training.late_encoder import LateNetwork, LateStart, read_late_start
 from gemel.training.network import TrainableNetwork
-from gemel.training.objectives.base import Objective, make_objective
+from gemel.training.objectives.base import OBJECTIVES, Needs, Objective, make_objective
 from gemel.training.objectives.matryoshka import Matryoshka
 from gemel.training.options import TrainOptions
-from gemel.training.run import TrainingRun, TrainResult
+from gemel.training.run import TrainingRun, TrainResult, sample_texts
+from gemel.training.sparse_encoder import (
+    FlopsRegularized,
+    RowsOfWords,
+    SparseNetwork,
+    SparseStart,
+    read_sparse_start,
+)
 from gemel.training.watch import Collapse
-from gemel.types import Encoder
+from gemel.types import Encoder, Vectors
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
 
-Kind = Literal["bi-encoder", "cross-encoder"]
+Kind = Literal["bi-encoder", "cross-encoder", "sparse", "late"]
+
+_SCORED = {"sparse": {"score": "dot", "temperature": 1.0}, "late": {"score": "maxsim", "temperature": 1.0}}
+"""Settings of the objectives of sparse encoders and of late interaction, unless they are given."""
+
+_RANKING = ("in-batch-ranking", "margin-mse", "score-distillation")
+"""Objectives that compare queries and documents by any score."""
 
 
 def train(  # noqa: PLR0913 - each is a thing that the user names
@@ -60,6 +74,8 @@ def train(  # noqa: PLR0913 - each is a thing that the user names
 ) -> TrainResult:
     """Train `model` on `data` and save the best version in the folder `out`.
 
+    `kind`: "bi-encoder" (one vector per text), "cross-encoder" (scores pairs), "sparse" (weights of words, SPLADE) or
+    "late" (a vector of each token, ColBERT).
     `changes` are fields of TrainOptions by name (`epochs=1, batch_size=32`); `settings` belong to the objective
     (`{"margin": 0.5}`). `objective` may be the name of a loss of sentence-transformers. With `eval_data` the model is
     evaluated during training, and the best one is saved.
@@ -113,7 +129,8 @@ def run_request(
 ) -> TrainResult:
     """Train as requested and return what the run gave; `say` gets notes on the data, line by line."""
     accelerator = open_accelerator(options)
-    checkpoint = _open_checkpoint(request)
+    start = _open_start(request)
+    checkpoint = start if isinstance(start, Checkpoint) else start.checkpoint
     objective = _open_objective(request, options, checkpoint)
     if accelerator.is_main_process:  # another process may get here after this one has begun to write
         _check_folder(request)
@@ -125,14 +142,17 @@ def run_request(
         score_range=request.score_range,
         objective=request.objective,
     )
+    if objective.needs.label == "guide":
+        examples = _with_guide(examples, str((request.settings or {})["guide"]), options)
     tasks = _open_tasks(request, rounds=0)  # bootstrap intervals would take longer than the encoding
-    network = _open_network(request, checkpoint, examples, options, accelerator)
+    network = _open_network(request, start, examples, options, accelerator)
     classes = network.vocabulary if objective.needs.label == "tokens" else len(examples[0].classes)
     weights = objective.weights(network.dim, classes)
     if weights is not None:
         weights.to(accelerator.device)
     diagnoses = _check_data(objective, options, examples, tasks, network)
-    for line in (*_data_notes(examples), *(line for each in diagnoses for line in each.summary())):
+    notes = [] if isinstance(start, Checkpoint) else start.notes()
+    for line in (*notes, *_data_notes(examples), *(line for each in diagnoses for line in each.summary())):
         say(line)
     about = _about(request, objective, checkpoint, examples)
     run = TrainingRun(network, objective, weights, examples, options, request.out, tasks, accelerator, about)
@@ -153,13 +173,17 @@ def run_request(
 # The parts of a run, opened by the names in the request.
 
 
-def _open_checkpoint(request: TrainRequest) -> Checkpoint:
+def _open_start(request: TrainRequest) -> Checkpoint | SparseStart | LateStart:
     folder = find_model(request.model)
     name = None if Path(request.model).is_dir() else str(request.model)
+    if request.kind != "bi-encoder" and request.pooling is not None:
+        raise InputError(f"kind {request.kind!r} does not pool token vectors. Leave pooling out")
     if request.cross:
-        if request.pooling is not None:
-            raise InputError("a cross-encoder makes no vectors, so it has no pooling. Leave pooling out")
         return read_start(folder, name=name)
+    if request.kind == "sparse":
+        return read_sparse_start(folder, name=name)
+    if request.kind == "late":
+        return read_late_start(folder, name=name)
     checkpoint = read_checkpoint(folder, name=name)
     if request.pooling is None:
         return checkpoint
@@ -172,10 +196,47 @@ def _open_objective(request: TrainRequest, options: TrainOptions, checkpoint: Ch
         if options.matryoshka:
             raise InputError("a cross-encoder makes no vectors to truncate. Leave matryoshka out")
         return cross_objective(request.objective, request.settings or {})
+    if request.kind in _SCORED:
+        return _ranking_objective(request, options)
     objective = make_objective(request.objective, request.settings)
     if not options.matryoshka:
         return objective
     return Matryoshka(objective, options.matryoshka, normalize=checkpoint.normalize)
+
+
+def _ranking_objective(request: TrainRequest, options: TrainOptions) -> Objective:
+    """The objective of a sparse encoder or of late interaction."""
+    if options.inference_free and request.kind != "sparse":
+        raise InputError("inference_free is for kind 'sparse': only its queries can be encoded by a table")
+    if options.matryoshka:
+        raise InputError(f"matryoshka truncates dense vectors; kind {request.kind!r} has none. Leave it out")
+    if request.objective not in _RANKING:
+        raise InputError(
+            f"kind {request.kind!r} cannot be trained with objective {request.objective!r}. Use one of: "
+            f"{', '.join(_RANKING)}"
+        )
+    names = {field.name for field in fields(OBJECTIVES[request.objective])}  # type: ignore[arg-type]
+    defaults = {name: value for name, value in _SCORED[request.kind].items() if name in names}
+    objective = make_objective(request.objective, {**defaults, **(request.settings or {})})
+    score = getattr(objective, "score")  # noqa: B009 - each of _RANKING has it
+    if (score == "maxsim") != (request.kind == "late"):
+        expected = "maxsim" if request.kind == "late" else "dot or cosine"
+        raise InputError(f"kind {request.kind!r} compares texts by {expected}, score={score!r} was requested")
+    if request.kind == "late":
+        return objective
+    return FlopsRegularized(objective, options.query_flops, options.document_flops, options.flops_warmup)
+
+
+def _with_guide(examples: Sequence[Examples], guide: str, options: TrainOptions) -> list[Examples]:
+    """The data with the vectors of its texts by the model `guide`, which runs without torch."""
+    from gemel.model import load
+
+    model = load(guide)
+
+    def encode(texts: list[str]) -> Vectors:
+        return model.encode(texts, threads=options.threads, on_long="truncate", progress=options.progress)
+
+    return [replace(each, guide=guide_vectors(each.texts, encode)) for each in examples]
 
 
 def _check_folder(request: TrainRequest) -> None:
@@ -197,14 +258,24 @@ def _open_tasks(request: TrainRequest, rounds: int | None) -> list[Task]:
 
 def _open_network(
     request: TrainRequest,
-    checkpoint: Checkpoint,
+    start: Checkpoint | SparseStart | LateStart,
     examples: Sequence[Examples],
     options: TrainOptions,
     accelerator: Accelerator,
 ) -> TrainableNetwork:
+    device = accelerator.device
+    if isinstance(start, SparseStart):
+        texts = (
+            sample_texts(examples, Needs(texts=()), options.seed).texts
+            if start.fresh or options.inference_free
+            else ()
+        )
+        return SparseNetwork(start, options, device, texts=texts)
+    if isinstance(start, LateStart):
+        return LateNetwork(start, options, device)
     if request.cross:
-        return CrossNetwork(checkpoint, options, accelerator.device, labels=examples[0].classes)
-    return BiEncoderNetwork(checkpoint, options, accelerator.device)
+        return CrossNetwork(start, options, device, labels=examples[0].classes)
+    return BiEncoderNetwork(start, options, device)
 
 
 def _check_data(
@@ -342,5 +413,11 @@ def _load_saved(request: TrainRequest) -> Encoder:
     """The model on disk, loaded without torch."""
     from gemel.cross_model import load_cross
     from gemel.model import load
+    from gemel.texts.late_model import load_late
+    from gemel.texts.sparse_model import load_sparse
 
+    if request.kind == "late":
+        return cast("Encoder", load_late(request.out))
+    if request.kind == "sparse":
+        return cast("Encoder", RowsOfWords(load_sparse(request.out)))
     return cast("Encoder", load_cross(request.out)) if request.cross else load(request.out)

@@ -109,7 +109,7 @@ def _tuple_source(rows: Sequence[Any], needs: Needs) -> DataSource:
 
 def _positions(row: Sequence[Any], needs: Needs) -> list[str]:
     """The names of the columns of a tuple."""
-    labeled = needs.label not in (None, "tokens")
+    labeled = needs.labeled
     if not labeled and len(row) == 3 and not isinstance(row[-1], str | list | tuple):
         return ["left", "right", "label"]  # whether the two belong together
     texts = list(needs.texts)
@@ -201,6 +201,7 @@ LABELS: Mapping[str, tuple[str, ...]] = {
     "binary": ("label", "is_duplicate", "is_paraphrase", "duplicate", "quality", "score"),
     "group": ("group", "label", "class", "category", "cluster", "intent"),
     "margin": ("margin", "score", "label"),
+    "scores": ("scores", "teacher", "label"),
     "vector": ("vector", "embedding", "teacher", "label"),
 }
 
@@ -246,7 +247,7 @@ def choose_columns(
     extra = finder.numbered(needs.more) if needs.more else []
     label = None
     missing = [role for role in needs.texts if role not in texts]
-    if needs.label not in (None, "tokens"):
+    if needs.labeled:
         label = finder.label(str(needs.label))
         missing += [] if label else [str(needs.label)]
     present = [role for role in needs.texts if role in texts]
@@ -266,7 +267,7 @@ def labeled_pair(
 
     None: the columns are named anchor and positive, or there is no label, or the objective needs other columns.
     """
-    if needs.label is not None or needs.texts[:2] != ("anchor", "positive"):
+    if needs.labeled or needs.texts[:2] != ("anchor", "positive"):
         return None
     choice = choose_columns(columns, needs, given)
     if "negative" in choice.roles or (choice.named and not {"anchor", "positive"} & set(choice.missing)):

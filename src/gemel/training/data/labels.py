@@ -69,8 +69,8 @@ def open_reader(
         return BinaryLabels()
     if kind == "group":
         return GroupLabels()
-    if kind == "vector":
-        return VectorLabels()
+    if kind in ("vector", "scores"):
+        return VectorLabels("vector" if kind == "vector" else "list of scores")
     return NumberLabels(kind, score_range)
 
 
@@ -204,7 +204,8 @@ class NumberLabels(LabelReader):
 class VectorLabels(LabelReader):
     """Lists of numbers of one length, stored on disk."""
 
-    def __init__(self) -> None:
+    def __init__(self, what: str) -> None:
+        self._what = what
         self._dim = 0
         self._vectors = Spool("f")
 
@@ -212,14 +213,14 @@ class VectorLabels(LabelReader):
         try:
             vector = np.asarray(value, dtype=np.float32)
         except (TypeError, ValueError):
-            raise BadValueError("the vector is not a list of numbers") from None
+            raise BadValueError(f"the {self._what} is not a list of numbers") from None
         if vector.ndim != 1 or not len(vector):
-            raise BadValueError("the vector is not a list of numbers")
+            raise BadValueError(f"the {self._what} is not a list of numbers")
         if not np.isfinite(vector).all():
-            raise BadValueError("the vector has a number that is not finite")
+            raise BadValueError(f"the {self._what} has a number that is not finite")
         self._dim = self._dim or len(vector)
         if len(vector) != self._dim:
-            raise BadValueError(f"the vector has {len(vector)} numbers, earlier ones have {self._dim}")
+            raise BadValueError(f"the {self._what} has {len(vector)} numbers, earlier ones have {self._dim}")
         self._vectors.extend(vector.tobytes())
 
     def done(self, where: str) -> Labels:

@@ -277,7 +277,7 @@ def refuse_columns(
 
 def _needed(needs: Needs) -> list[str]:
     """The roles of the columns, the label at the end."""
-    return [*needs.texts, *([str(needs.label)] if needs.label not in (None, "tokens") else [])]
+    return [*needs.texts, *([str(needs.label)] if needs.labeled else [])]
 
 
 def fitting_objectives(source: DataSource) -> list[str]:

@@ -10,7 +10,7 @@ import mmap
 import sys
 import tempfile
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Any, BinaryIO, cast
@@ -33,7 +33,8 @@ class Batch:
     columns: tuple[list[str], ...]
     """The texts of each role, in the objective's order; further columns (negatives) at the end."""
     label: NDArray[Any] | None
-    """One label per row: int64 for class, binary, group; float32 for score, margin; (n, d) float32 for vector."""
+    """One label per row: int64 for class, binary, group; float32 for score, margin; (n, d) float32 for vector, and
+    (n, columns, d) for guide."""
 
 
 _ROWS = 4096
@@ -85,6 +86,8 @@ class Examples:
     """Bad rows that were left out."""
     bad: tuple[str, ...] = ()
     """The first few of them, as `file:line: reason`."""
+    guide: GuideVectors | None = None
+    """The vectors of the texts by another model; they become the label of a row."""
 
     def __len__(self) -> int:
         return len(self.cells)
@@ -98,6 +101,8 @@ class Examples:
         """The rows at these positions, in this order."""
         cells = self.cells[rows]
         columns = tuple(self.texts.pick(column) for column in cells.T)
+        if self.guide is not None:
+            return Batch(columns, self.guide.vectors[self.guide.rows[cells]])
         return Batch(columns, None if self.labels is None else self.labels[rows])
 
     def batches_in_order(self) -> Iterator[Batch]:
@@ -112,6 +117,8 @@ class Examples:
         digest.update(np.ascontiguousarray(self.cells).data)
         if self.labels is not None:
             digest.update(np.ascontiguousarray(self.labels).data)
+        if self.guide is not None:
+            digest.update(self.guide.digest)
         return digest.hexdigest()
 
     def with_classes(self, classes: Sequence[str]) -> Examples:
@@ -121,6 +128,29 @@ class Examples:
             raise InputError(f"{self.name}: the label {missing[:1]} is not one of {', '.join(classes)}")
         codes = np.array([list(classes).index(name) for name in self.classes], dtype=np.int64)
         return replace(self, labels=codes[self.labels], classes=tuple(classes))
+
+
+@dataclass(frozen=True, eq=False)
+class GuideVectors:
+    """The vectors that another model gives the texts of a data set, each distinct text once."""
+
+    vectors: NDArray[np.float32]
+    """(distinct texts, d) in a temporary file."""
+    rows: NDArray[np.int64]
+    """(texts,) the vector of each text."""
+    digest: bytes
+
+
+def guide_vectors(texts: Texts, encode: Callable[[list[str]], NDArray[np.float32]]) -> GuideVectors:
+    """All distinct texts, encoded a few thousand at a time."""
+    _, first, rows = np.unique(texts.hashes, return_index=True, return_inverse=True)
+    spool, dim = Spool("f"), 0
+    for start in range(0, len(first), _ROWS):
+        part = np.ascontiguousarray(encode(texts.pick(first[start : start + _ROWS])), dtype=np.float32)
+        spool.extend(part.tobytes())
+        dim = part.shape[1]
+    vectors = spool.done().reshape(len(first), dim)
+    return GuideVectors(vectors, rows.astype(np.int64), spool.digest())
 
 
 _WRITE_TEXTS = 1024  # at a time

@@ -17,12 +17,18 @@ from gemel.registry import Registry
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-LabelKind: TypeAlias = Literal["class", "score", "binary", "group", "margin", "vector", "tokens"]
+LabelKind: TypeAlias = Literal[
+    "class", "score", "binary", "group", "margin", "scores", "vector", "tokens", "guide"
+]
 """class: a name out of k · score: a number on the data's own scale · binary: 0 or 1 · group: texts with equal labels
-belong together · margin: a number, left as it is · vector: a teacher's vector · tokens: the text itself."""
+belong together · margin: a number, left as it is · scores: a teacher's, of each document of a row · vector: a teacher's
+vector · tokens: the text itself · guide: the vectors that another model gives the texts of the row."""
 
 
 Distance: TypeAlias = Literal["euclidean", "cosine", "manhattan"]
+
+ScoreName: TypeAlias = Literal["cosine", "dot", "maxsim"]
+"""How a query and a document are compared. maxsim: by the vectors of their tokens (late interaction)."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +47,11 @@ class Needs:
     noise: float = 0.0
     """Share of the tokens that are removed from a text before it is encoded (denoising)."""
 
+    @property
+    def labeled(self) -> bool:
+        """The label is a column of the data: it is not made of the texts."""
+        return self.label not in (None, "tokens", "guide")
+
 
 class Objective:
     """Base class of all objectives: settings as dataclass fields, one call."""
@@ -58,14 +69,20 @@ class Objective:
         """The part of its weights that is saved with the model; None: nothing."""
         return None
 
+    def at(self, done: float) -> Objective:
+        """The objective when this share of the steps is done; it is another one where a setting rises in training."""
+        return self
+
     def __call__(
         self, vectors: tuple[Tensor, ...], label: Tensor | None, weights: nn.Module | None = None
     ) -> Tensor:
         """The mean loss of a batch, a scalar.
 
-        `vectors`: one (n, dim) float32 tensor for each text column (times `passes`), extra columns at the end.
+        `vectors`: one (n, dim) float32 tensor for each text column (times `passes`), extra columns at the end. Of late
+        interaction (n, tokens, dim), with zeros after the last token of a text.
         `label`: (n,) int64 for class, binary and group; (n,) float32 for score (rescaled to 0..1 or -1..1 by the
-        loop) and margin; (n, d) float32 for vector; (n, t) int64 padded with -100 for tokens; None without label.
+        loop) and margin; (n, d) float32 for vector, (n, documents) for scores, (n, columns, d) for guide; (n, t) int64
+        padded with -100 for tokens; None without label.
         """
         raise NotImplementedError
 
@@ -131,6 +148,52 @@ def cosine_rows(left: Tensor, right: Tensor) -> Tensor:
 def cosine_table(left: Tensor, right: Tensor) -> Tensor:
     """(n, m): the cosine of every row of `left` with every row of `right`."""
     return unit(left) @ unit(right).T
+
+
+_MAXSIM_NUMBERS = 2**24  # of a block of similarities between tokens: 64 MB
+
+
+def score_table(left: Tensor, right: Tensor, score: ScoreName) -> Tensor:
+    """(n, m): the score of every query of `left` with every document of `right`."""
+    if score == "maxsim":
+        return maxsim_table(left, right)
+    return cosine_table(left, right) if score == "cosine" else left @ right.T
+
+
+def score_rows(left: Tensor, right: Tensor, score: ScoreName) -> Tensor:
+    """(n,): the score of query i with document i."""
+    if score == "maxsim":
+        similarity = left @ right.transpose(1, 2)  # (n, query tokens, document tokens)
+        return _best_of_document(similarity, right[:, None]).sum(1)
+    return cosine_rows(left, right) if score == "cosine" else (left * right).sum(-1)
+
+
+def maxsim_table(queries: Tensor, documents: Tensor) -> Tensor:
+    """(n, m): for each token of query i the largest dot product with a token of document j, summed.
+
+    A zero vector is no token: as a query's it adds nothing, as a document's it is never the largest.
+    """
+    import torch
+
+    rows, tokens, dim = queries.shape
+    flat = documents.reshape(-1, dim).T  # (dim, m * document tokens)
+    size = max(1, _MAXSIM_NUMBERS // max(1, tokens * flat.shape[1]))
+    blocks = []
+    for block in queries.split(size):  # the table of all tokens at once would not fit in memory
+        similarity = (block.reshape(-1, dim) @ flat).view(len(block), tokens, *documents.shape[:2])
+        blocks.append(_best_of_document(similarity.transpose(1, 2), documents[None, :, None]).sum(2))
+    return torch.cat(blocks) if rows else queries.new_zeros(0, len(documents))
+
+
+def _best_of_document(similarity: Tensor, documents: Tensor) -> Tensor:
+    """The largest of the last axis, among the tokens that a document has; 0 for a document without one."""
+    import torch
+
+    present = (documents != 0).any(-1)
+    lowest = torch.finfo(similarity.dtype).min
+    # `max` along an axis keeps positions for its gradient, `amax` would keep the whole table.
+    best = similarity.masked_fill(~present, lowest).max(-1).values
+    return torch.where(present.any(-1), best, 0.0)
 
 
 def distance_rows(left: Tensor, right: Tensor, metric: Distance) -> Tensor:
