@@ -13,11 +13,11 @@ import pytest
 from gemel.errors import InputError, WorkError
 from gemel.evaluation.evaluate import average
 from gemel.evaluation.report.content import comparison_sentence, grids, protocol_lines
-from gemel.evaluation.report.markup import STYLE, Scale, cut, element, join, range_of, round_step, short
 from gemel.evaluation.report.plots import ScatterPoints, by_gold, by_score, chunks, points_of
 from gemel.evaluation.report.write import plain, write_report
 from gemel.evaluation.statistics import CorrelationSample, MeanSample, NamedComparison, PairedComparison
 from gemel.evaluation.task import Score, Scores
+from gemel.files.markup import STYLE, Scale, cut, element, join, range_of, round_step, short
 
 DATE = datetime(2026, 1, 2, 3, 4, tzinfo=UTC)
 NASTY = '<script>alert("1")</script>&\'|`*\x00'

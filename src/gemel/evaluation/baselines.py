@@ -1,4 +1,5 @@
-"""Baselines that a model should beat, opened by name: averages of word vectors, TF-IDF, BM25, plain BERT.
+"""What is opened by a name with a colon: baselines that a model should beat (averages of word vectors, TF-IDF, BM25,
+plain BERT), and a model of another kind than its folder says.
 
 Word vectors are read from the text format of GloVe and word2vec (`word v1 v2 ...` in each line, with or without a first
 line `words dim`, plain, .gz or in a .zip), or from a table NAME.npy with a list of words next to it: .txt with one word
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 from lzma import LZMAError
 from pathlib import Path
 from tokenize import TokenError  # of a header in an npy file, which numpy parses as Python
-from typing import IO, Any, TypeAlias
+from typing import IO, Any, TypeAlias, cast
 
 import numpy as np
 
@@ -27,6 +28,8 @@ from gemel.files.records import RecordFile
 from gemel.files.rows import read_texts
 from gemel.model import load
 from gemel.registry import Registry
+from gemel.texts.late_model import load_late
+from gemel.texts.sparse_model import load_sparse
 from gemel.types import Encoder, Vectors
 from gemel.vectors.bm25 import BM25Index, words_of
 from gemel.vectors.search import Hits
@@ -59,14 +62,16 @@ BASELINES: Registry[Open] = Registry("baseline")
 
 def is_baseline(name: str) -> bool:
     """True for a name that `open_baseline` takes: that of a baseline, alone or before a colon."""
-    return name.partition(":")[0] in BASELINES
+    kind, colon, _ = name.partition(":")
+    return kind in BASELINES and (bool(colon) or kind not in _KINDS)
 
 
 def open_baseline(name: str) -> Encoder:
     """`glove:PATH`, `glove-content:PATH`, `tfidf`, `tfidf:TEXTS`, `bm25`, `average-bert:MODEL` or `cls-bert:MODEL`.
 
-    All but BM25 have vectors; it has `rank` instead, and its `encode` raises an InputError. `tfidf` without a file of
-    texts is fitted on the corpus of the task, where the task has one.
+    `sparse:MODEL` and `late:MODEL` are the weights of words and the vectors of tokens of a model that has several
+    outputs, such as BGE-M3. All but BM25 have vectors; it has `rank` instead, and its `encode` raises an InputError.
+    `tfidf` without a file of texts is fitted on the corpus of the task, where the task has one.
     """
     kind, _, path = name.partition(":")
     return BASELINES[kind](path)
@@ -103,6 +108,19 @@ def _average_bert(path: str) -> Encoder:
 @BASELINES.add("cls-bert")
 def _cls_bert(path: str) -> Encoder:
     return load(_needed("cls-bert", path, "a model"), pooling="cls")
+
+
+_KINDS = ("sparse", "late")  # a folder may be called so: these need a colon
+
+
+@BASELINES.add("sparse")
+def _sparse(path: str) -> Encoder:
+    return cast("Encoder", load_sparse(_needed("sparse", path, "a model")))
+
+
+@BASELINES.add("late")
+def _late(path: str) -> Encoder:
+    return cast("Encoder", load_late(_needed("late", path, "a model")))
 
 
 def _needed(kind: str, path: str, what: str) -> str:

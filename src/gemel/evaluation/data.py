@@ -28,8 +28,8 @@ class DataTable:
 
     path: Path
     columns: Mapping[str, tuple[str, ...]]
-    lines: tuple[int, ...] = ()
-    """The line of the file in which each row begins."""
+    lines: tuple[int | str, ...] = ()
+    """The line of the file in which each row begins; of Parquet the number of the row, in words."""
     left_out: tuple[str, ...] = ()
     """Data sets of the folder that were skipped because a test split exists."""
 
@@ -98,6 +98,23 @@ def read_table(path: str | Path) -> DataTable:
     if not rows:
         raise InputError(f"{path} has column names but no rows")
     return DataTable(file.path, dict(zip(names, zip(*rows, strict=True), strict=True)), tuple(lines))
+
+
+def read_parquet(paths: Sequence[Path]) -> DataTable:
+    """One table in the Parquet files of a folder, which must have the same columns; values as in `read_table`."""
+    names = RecordFile(paths[0]).columns()
+    lines: list[str] = []
+    rows: list[list[str]] = []
+    for path in paths:
+        file = RecordFile(path)
+        if missing := [name for name in names if name not in file.columns()]:
+            raise InputError(f"{path} has no column {missing[0]!r}, which {paths[0].name} has")
+        for line, values in file.good_records(names):
+            lines.append(f"{path.name}, {line}")
+            rows.append([_as_text(value) for value in values])
+    if not rows:
+        raise InputError(f"{paths[0]} has column names but no rows")
+    return DataTable(paths[0].parent, dict(zip(names, zip(*rows, strict=True), strict=True)), tuple(lines))
 
 
 def _file(path: Path) -> RecordFile:

@@ -5,12 +5,13 @@ The protocol of a result has the options and the fingerprint of a gemel model.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, cast
 
-from gemel.checkpoint.folder import is_cross_encoder, is_model_folder
+from gemel.checkpoint.folder import is_cross_encoder, is_model_folder, is_sparse_encoder
+from gemel.checkpoint.modules import is_late_model
 from gemel.checkpoint.sources import find_model, warn_of_folder
 from gemel.cross_model import load_cross
 from gemel.errors import InputError
@@ -19,6 +20,8 @@ from gemel.evaluation.statistics import NamedComparison, PairedComparison, Sampl
 from gemel.evaluation.task import POINTS, Bootstrap, Score, Scores, Task, load_task, system_name
 from gemel.model import ConfiguredModel, Model, load
 from gemel.options import EncodeOptions
+from gemel.texts.late_model import load_late
+from gemel.texts.sparse_model import load_sparse
 from gemel.types import Encoder
 
 AVERAGE = "average"
@@ -58,7 +61,7 @@ def name_of(model: Encoder | str | Path, encoder: Encoder) -> str:
 
 def score_model(tasks: Sequence[Task], encoder: Encoder, *, name: str | None = None) -> Iterator[Scores]:
     """The result of each task as soon as it is computed; the protocol describes the encoder."""
-    description = _description(encoder)
+    description = description_of(encoder)
     for scores in score_tasks(tasks, encoder, name=name):
         yield replace(scores, protocol={**scores.protocol, **description})
 
@@ -87,12 +90,22 @@ def open_encoder(
         return open_baseline(str(model))
     if changes.get("output") == "binary":
         raise InputError("output 'binary' is bits, which these similarities cannot compare. Use 'int8'")
-    if is_cross_encoder(folder := find_model(model)):
-        if pooling or set(changes) - set(_WITHOUT_EFFECT):
-            raise InputError(f"{model} is a cross-encoder, which takes no encoding options")
-        return cast("Encoder", load_cross(folder))  # tasks that need vectors raise an error
+    folder = find_model(model)
+    for kind, (is_kind, open_kind) in _OTHER_KINDS.items():
+        if is_kind(folder):
+            if pooling or set(changes) - set(_WITHOUT_EFFECT):
+                raise InputError(f"{model} is a {kind}, which takes no encoding options")
+            return cast("Encoder", open_kind(model))  # tasks that need dense vectors raise an error
     loaded = load(model, pooling=pooling, task=task, precision=changes.get("precision", "float32"))
     return EncodingModel(loaded, options or EncodeOptions(), pooling) if changes or pooling else loaded
+
+
+_OTHER_KINDS: Mapping[str, tuple[Callable[[Path], bool], Callable[[str | Path], object]]] = {
+    "cross-encoder": (is_cross_encoder, load_cross),
+    "sparse encoder": (is_sparse_encoder, load_sparse),
+    "model for late interaction": (is_late_model, load_late),
+}
+"""What says that a folder is of this kind, and what opens it."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +122,7 @@ class EncodingModel(ConfiguredModel):
         return {"pooling": self.pooling, **options} if self.pooling else options
 
 
-def _description(encoder: Encoder) -> dict[str, Any]:
+def description_of(encoder: object) -> dict[str, Any]:
     """The part of the protocol on a gemel model; empty for any other encoder."""
     if not isinstance(encoder, Model | EncodingModel):
         return {}
@@ -174,7 +187,17 @@ def average(results: Sequence[Scores]) -> Scores:
             "data": [result.protocol.get("data") for result in results],
         },
         sample=sample,
+        costs=_mean_costs(results),
     )
+
+
+def _mean_costs(results: Sequence[Scores]) -> dict[str, float]:
+    """Of each data set the same weight; a cost that one of them does not have is left out."""
+    return {
+        name: sum(result.costs[name] for result in results) / len(results)
+        for name in results[0].costs
+        if all(name in result.costs for result in results)
+    }
 
 
 def _shared_protocol(results: Sequence[Scores]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from gemel.errors import InputError
 from gemel.evaluation.metrics import Codes, Floats, pearson, ranks_of_codes, value_codes
+from gemel.types import ShownResult
 
 Rows = NDArray[np.int64]
 
@@ -119,7 +120,7 @@ class Interval:
 
 
 @dataclass(frozen=True)
-class PairedComparison:
+class PairedComparison(ShownResult):
     """Two models on the same items: the difference, its interval and p-value."""
 
     difference: float
@@ -149,7 +150,7 @@ class PairedComparison:
 
 
 @dataclass(frozen=True)
-class NamedComparison:
+class NamedComparison(ShownResult):
     """A comparison and what it compares: two models by name, on one data set of a task."""
 
     first: str

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from inspect import signature
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Protocol, TypeAlias, cast, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,9 +19,11 @@ from gemel.errors import InputError
 from gemel.evaluation.data import fingerprint
 from gemel.evaluation.statistics import MeanSample, Sample, interval
 from gemel.registry import Registry
-from gemel.types import AnyVectors, Encoder, ShownResult
+from gemel.types import AnyVectors, Encoder, ShownResult, Vectors
+from gemel.vectors.maxsim import MultiVectors, join_texts, maxsim
 from gemel.vectors.search import Hits, search
 from gemel.vectors.similarity import METRICS, row_scores
+from gemel.vectors.sparse import SparseVectors
 
 
 class Task(Protocol):
@@ -87,6 +89,8 @@ class Scores(ShownResult):
     """Everything that is needed to reproduce the number: similarity, aggregation, folds, seeds."""
     sample: Sample | None = None
     """The items behind the main number, so that two models can be compared item by item."""
+    costs: Mapping[str, float] = field(default_factory=dict)
+    """Of a search that was measured: ms_per_query, ms_per_document, bytes_per_document."""
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object: the main number and its interval at the top, then all values, parts and the protocol."""
@@ -100,6 +104,7 @@ class Scores(ShownResult):
             "low": _round(main.low),
             "high": _round(main.high),
             self.unit: self.items,
+            **({"costs": {name: _round(cost) for name, cost in self.costs.items()}} if self.costs else {}),
             "values": {name: score.to_json() for name, score in self.values.items()},
             "protocol": dict(self.protocol),
             "parts": [part.to_json() for part in self.parts],
@@ -197,13 +202,25 @@ class PairScorer(Protocol):
         ...
 
 
+Encoded: TypeAlias = AnyVectors | SparseVectors | MultiVectors
+"""Texts as an encoder gives them: one vector each, weights of words, or a vector of each token."""
+
+
 @runtime_checkable
 class PromptedEncoder(Protocol):
-    """An encoder with different prompts for queries and documents."""
+    """An encoder of queries and of documents, which may have different prompts. It may be sparse or late."""
 
-    def encode_query(self, texts: Sequence[str]) -> AnyVectors: ...
+    def encode_query(self, texts: Sequence[str]) -> Encoded: ...
 
-    def encode_document(self, texts: Sequence[str]) -> AnyVectors: ...
+    def encode_document(self, texts: Sequence[str]) -> Encoded: ...
+
+
+@runtime_checkable
+class SparseEncoder(PromptedEncoder, Protocol):
+    """An encoder that gives weights of words, which are compared by their product."""
+
+    @property
+    def vocabulary(self) -> tuple[str, ...]: ...
 
 
 @runtime_checkable
@@ -217,24 +234,65 @@ System: TypeAlias = Encoder | Retriever | PairScorer
 
 
 def rank(system: System, queries: Sequence[str], corpus: Sequence[str], k: int, metric: str) -> Hits:
-    """The best `k` of the corpus for each query, by exact search where the system has vectors."""
-    if isinstance(system, PairScorer):
+    """The best `k` of the corpus for each query, by exact search where the system has vectors or weights."""
+    refuse_cross_encoder(system)
+    if isinstance(system, Retriever) and not isinstance(system, PairScorer):
+        return system.rank(queries, corpus, k)
+    encoder = cast("Encoder", system.fitted(corpus) if isinstance(system, Learner) else system)
+    return nearest(encode_queries(encoder, queries), encode_documents(encoder, corpus), k, metric)
+
+
+def refuse_cross_encoder(system: System) -> None:
+    """Raise if the system can rank a corpus only by scoring every pair; late interaction has vectors besides."""
+    if isinstance(system, PairScorer) and not isinstance(system, PromptedEncoder):
         raise InputError(
             f"{system_name(system)} is a cross-encoder: to rank a corpus it would score every text with every query. "
-            "Evaluate it with the task 'reranking'"
+            "Evaluate it with the task 'reranking', or let it rerank what others find: "
+            "compare_retrieval(..., rerank=...)"
         )
-    if isinstance(system, Retriever):
-        return system.rank(queries, corpus, k)
-    encoder = system.fitted(corpus) if isinstance(system, Learner) else system
-    return search(encode_queries(encoder, queries), encode_documents(encoder, corpus), k, metric)
 
 
-def encode_queries(encoder: Encoder, texts: Sequence[str]) -> AnyVectors:
+def nearest(queries: Encoded, documents: Encoded, k: int, metric: str = "cosine") -> Hits:
+    """The best `k` documents for each query, every one compared; of both the same kind.
+
+    Vectors are compared by `metric`, weights of words by their product, where documents that share no word are not
+    found, and vectors of tokens by MaxSim. Ties go to the earlier document.
+    """
+    if isinstance(queries, SparseVectors) and isinstance(documents, SparseVectors):
+        some = (queries[start : start + _QUERIES] for start in range(0, len(queries), _QUERIES))
+        return _best((each.similarity(documents) for each in some), k, 0.0)
+    if isinstance(queries, MultiVectors) and isinstance(documents, MultiVectors):
+        rows = [queries.of(row) for row in range(len(queries))]
+        few = (
+            join_texts(rows[start : start + _QUERIES], (), queries.dim)
+            for start in range(0, len(rows), _QUERIES)
+        )
+        return _best((maxsim(each, documents) for each in few), k, -np.inf)
+    return search(cast("AnyVectors", queries), cast("AnyVectors", documents), k, metric)
+
+
+_QUERIES = 64  # whose scores with all documents are in memory at once
+
+
+def _best(blocks: Iterable[Vectors], k: int, nothing: float) -> Hits:
+    """The best `k` columns of each row, without those whose score is `nothing`."""
+    index, score = [], []
+    for scores in blocks:
+        order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+        best = np.take_along_axis(scores, order, axis=1)
+        index.append(np.where(best == nothing, -1, order))
+        score.append(np.where(best == nothing, np.float32(0), best))
+    if not index:
+        return Hits(np.zeros((0, k), np.int64), np.zeros((0, k), np.float32))
+    return Hits(np.concatenate(index), np.concatenate(score))
+
+
+def encode_queries(encoder: Encoder, texts: Sequence[str]) -> Encoded:
     """Vectors with the encoder's prompt for queries, where it has one."""
     return encoder.encode_query(texts) if isinstance(encoder, PromptedEncoder) else encoder.encode(texts)
 
 
-def encode_documents(encoder: Encoder, texts: Sequence[str]) -> AnyVectors:
+def encode_documents(encoder: Encoder, texts: Sequence[str]) -> Encoded:
     """Vectors with the encoder's prompt for documents, where it has one."""
     return encoder.encode_document(texts) if isinstance(encoder, PromptedEncoder) else encoder.encode(texts)
 
@@ -244,8 +302,15 @@ def with_vectors(system: System, texts: Sequence[str], task: str) -> Encoder:
     if isinstance(system, Learner):
         return system.fitted(texts)
     if isinstance(system, PairScorer):
+        late = isinstance(system, PromptedEncoder)
+        kind = "a model for late interaction (ColBERT)" if late else "a cross-encoder"
         raise InputError(
-            f"task {task!r} compares vectors, but {system_name(system)} is a cross-encoder. Give a sentence encoder"
+            f"task {task!r} compares vectors, but {system_name(system)} is {kind}. Give a sentence encoder"
+        )
+    if isinstance(system, SparseEncoder):
+        raise InputError(
+            f"task {task!r} compares dense vectors, but {system_name(system)} is a sparse encoder. Evaluate it with "
+            "the tasks 'retrieval', 'reranking' or 'duplicates'"
         )
     if isinstance(system, Retriever):
         raise InputError(
@@ -256,10 +321,15 @@ def with_vectors(system: System, texts: Sequence[str], task: str) -> Encoder:
 
 def search_protocol(system: System, metric: str) -> dict[str, str]:
     """The part of the protocol on ranking: the similarity, and the prompts of queries and documents."""
+    own = "the encoder's own for queries and documents"
+    prompts = own if isinstance(system, PromptedEncoder) else "none"
+    if isinstance(system, PairScorer) and isinstance(system, PromptedEncoder):
+        return {"metric": "MaxSim of the vectors of tokens", "prompts": prompts}
+    if isinstance(system, SparseEncoder):
+        return {"metric": "dot product of the weights of words", "prompts": prompts}
     if isinstance(system, Retriever | PairScorer):
         return {"metric": f"{system_name(system)}'s own", "prompts": "none"}
-    own = "the encoder's own for queries and documents"
-    return {"metric": metric, "prompts": own if isinstance(system, PromptedEncoder) else "none"}
+    return {"metric": metric, "prompts": prompts}
 
 
 def system_name(system: object) -> str:

@@ -163,6 +163,39 @@ def value_table(grid: Grid) -> TextTable:
     return TextTable(("data set / model", "size", *names), tuple(rows))
 
 
+COST_NAMES = {
+    "ms_per_query": "ms per query",
+    "ms_per_document": "ms per document",
+    "bytes_per_document": "bytes per document",
+}
+"""The costs of a search, and what tables call them."""
+
+HOW_MEASURED = (
+    "Milliseconds are those of encoding and searching all queries in one batch, and of encoding all documents, each "
+    "divided by their number, on the machine that wrote this page. Bytes are those of the numbers that are stored."
+)
+
+
+def cost_table(grid: Grid) -> TextTable | None:
+    """What each search finds and what it costs; None where nothing was measured."""
+    if not any(result.costs for result in grid.cells.values()):
+        return None
+    every = dict.fromkeys(name for result in grid.cells.values() for name in result.values)
+    names = tuple(name for name in every if name.startswith(("ndcg", "mrr", "recall")))
+    rows = []
+    for dataset in grid.datasets:
+        for result in grid.of_dataset(dataset):
+            costs = (Cell(cost_text(result.costs.get(name))) for name in COST_NAMES)
+            numbers = (score_cell(result.values.get(name)) for name in names)
+            rows.append((Cell(f"{dataset} / {result.model}"), *numbers, *costs))
+    return TextTable(("data set / search", *names, *COST_NAMES.values()), tuple(rows))
+
+
+def cost_text(cost: float | None) -> str:
+    """`1,536`, `0.42`, or a dash where it is not known."""
+    return NOT_RUN if cost is None else f"{cost:,.0f}" if cost >= 100 else f"{cost:.2f}"
+
+
 def _noted_cell(score: Score | None) -> Cell:
     """A number with its interval, or with its note where it has none."""
     cell = score_cell(score)

@@ -14,7 +14,9 @@ from numpy.typing import NDArray
 
 from gemel.evaluation.metrics import Floats
 from gemel.evaluation.report.content import Grid, comparison_sentence, dataset_and_task, score_cell
-from gemel.evaluation.report.markup import (
+from gemel.evaluation.statistics import CorrelationSample, NamedComparison, Sample
+from gemel.evaluation.task import Score
+from gemel.files.markup import (
     PLOT_HEIGHT,
     WIDTH,
     AxisRange,
@@ -34,8 +36,6 @@ from gemel.evaluation.report.markup import (
     whisker,
     words,
 )
-from gemel.evaluation.statistics import CorrelationSample, NamedComparison, Sample
-from gemel.evaluation.task import Score
 
 _BAR, _LABEL, _GAP = 13, 15, 9
 

@@ -15,10 +15,10 @@ from typing import Any
 from gemel.errors import InputError, WorkError
 from gemel.evaluation.report import content, plots
 from gemel.evaluation.report.content import Cell, Grid, Heading, TextTable
-from gemel.evaluation.report.markup import STYLE, Markup, clean, color, element, figure, join, page, panels
 from gemel.evaluation.statistics import NamedComparison
 from gemel.evaluation.task import Scores
 from gemel.files.atomic import write_atomic
+from gemel.files.markup import STYLE, Markup, clean, color, element, figure, join, page, panels
 
 
 def write_report(
@@ -85,6 +85,9 @@ def _markdown_task(grid: Grid) -> list[str]:
         plain(content.number_line(grid)),
         _markdown_table(content.model_table(grid)),
     ]
+    costs = content.cost_table(grid)
+    if costs:
+        blocks += ["### Quality and cost", content.HOW_MEASURED, _markdown_table(costs)]
     part_grids = grid.part_grids()
     if part_grids:
         blocks += ["### Sub-sets", _markdown_table(content.part_table(part_grids, grid.models))]
@@ -157,6 +160,13 @@ def _task(grid: Grid, number: int) -> Markup:
         _legend(grid.models),
         _bar_panels(grid),
     ]
+    costs = content.cost_table(grid)
+    if costs:
+        blocks += [
+            element("h3", "Quality and cost"),
+            element("p", content.HOW_MEASURED, class_="soft"),
+            _table(costs),
+        ]
     if part_grids:
         blocks += [
             element("h3", "Sub-sets"),

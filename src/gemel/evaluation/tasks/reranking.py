@@ -29,6 +29,7 @@ from gemel.evaluation.task import (
     search_protocol,
 )
 from gemel.vectors.similarity import METRICS, row_scores
+from gemel.vectors.sparse import SparseVectors
 
 _QUESTIONS = ("question", "query")
 
@@ -92,8 +93,10 @@ class RerankingTask:
             every = _retriever_scores(encoder, self.question_texts, self.candidate_texts)
             return np.asarray(every[left, right])
         ready = encoder.fitted(self.candidate_texts) if isinstance(encoder, Learner) else encoder
-        queries = encode_queries(ready, self.question_texts)
-        documents = encode_documents(ready, self.candidate_texts)
+        queries: Any = encode_queries(ready, self.question_texts)
+        documents: Any = encode_documents(ready, self.candidate_texts)
+        if isinstance(queries, SparseVectors) and isinstance(documents, SparseVectors):
+            return np.asarray(queries.similarity(documents)[left, right])
         return row_scores(queries[left], documents[right], self.metric)
 
     def _protocol(self, encoder: System) -> dict[str, Any]:
