@@ -26,7 +26,7 @@ CHANGING = {("POST", "/indexes/{name}/documents"), ("DELETE", "/indexes/{name}/d
 READING = {
     *("/v1/embeddings", "/embeddings", "/openai/v1/embeddings", "/openai/deployments/{name}/embeddings"),
     *("/v1/embed", "/v2/embed", "/api/embed", "/api/embeddings", "/v1/score", "/score"),
-    *("/v1/rerank", "/v2/rerank", "/", "/embed", "/embed_all", "/embed_sparse"),
+    *("/v1/rerank", "/v2/rerank", "/", "/embed", "/embed_all", "/embed_sparse", "/v1/sparse"),
     *("/similarity", "/rerank", "/predict", "/tokenize", "/decode", "/search", "/pairs", "/clusters"),
     *("/explain", "/relation", "/indexes/{name}/search", "/indexes/{name}/get"),
 }

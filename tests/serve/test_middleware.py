@@ -12,10 +12,10 @@ import pytest
 import gemel
 from gemel.errors import InputError, WorkError
 from gemel.files.machine import MemoryLimits
+from gemel.serve.app import Middleware
 from gemel.serve.batcher import EmbedResult
 from gemel.serve.connection import ClientDisconnected, JsonCount, is_small, read_body
 from gemel.serve.errors import RouteError, problem_of
-from gemel.serve.middleware import Middleware
 from gemel.serve.options import DeadlineExceeded, EncodeFailed, Limits, Overloaded, ServeOptions, TooLarge
 from gemel.serve.run import index_locations
 from gemel.serve.telemetry import find_tracer, memory_bytes, private_bytes
@@ -342,8 +342,8 @@ def test_low_memory_refuses_encoding_but_not_other_requests(model):
 )
 def test_new_work_is_refused_when_the_memory_is_short(model, monkeypatch, used, limit, status):
     assert memory_bytes() > private_bytes() > 10**6
-    monkeypatch.setattr("gemel.serve.middleware.memory_bytes", lambda: used)
-    monkeypatch.setattr("gemel.serve.middleware.memory_limits", lambda: MemoryLimits(10**12, None))
+    monkeypatch.setattr("gemel.serve.app.memory_bytes", lambda: used)
+    monkeypatch.setattr("gemel.serve.app.memory_limits", lambda: MemoryLimits(10**12, None))
 
     async def go(http, services):
         return await http.post("/embed", json={"inputs": "a man"}), services.counters.rejected["memory"]
@@ -356,9 +356,9 @@ def test_new_work_is_refused_when_the_memory_is_short(model, monkeypatch, used, 
 def test_without_a_limit_of_its_own_the_server_observes_that_of_the_container(
     model, monkeypatch, used, status
 ):
-    monkeypatch.setattr("gemel.serve.middleware.memory_limits", lambda: MemoryLimits(10**12, 100_000_000))
-    monkeypatch.setattr("gemel.serve.middleware.private_bytes", lambda: used)
-    monkeypatch.setattr("gemel.serve.middleware.memory_bytes", lambda: 10**12)  # with mapped files
+    monkeypatch.setattr("gemel.serve.app.memory_limits", lambda: MemoryLimits(10**12, 100_000_000))
+    monkeypatch.setattr("gemel.serve.app.private_bytes", lambda: used)
+    monkeypatch.setattr("gemel.serve.app.memory_bytes", lambda: 10**12)  # with mapped files
 
     async def go(http, _):
         return (await http.post("/embed", json={"inputs": "a man"})).status_code

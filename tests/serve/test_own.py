@@ -110,10 +110,10 @@ def test_a_classification_head_labels_each_hit(related):
         assert row["relation"] == pytest.approx(dict(zip(LABELS, expected, strict=True)))
 
 
-def test_reranking_needs_a_cross_encoder(http):
+def test_reranking_needs_a_model_for_it(http):
     answer = http.post("/search", json={"query": "a", "texts": TEXTS, "rerank": True})
     assert answer.status_code == 400
-    assert answer.json()["error"]["message"].startswith("no cross-encoder is loaded")
+    assert answer.json()["error"]["message"].startswith("nothing is loaded that could rerank")
 
 
 def test_reranking_is_the_ranking_of_the_cross_encoder(folder, model):

@@ -96,6 +96,9 @@ def show(page, tab):
     else:
         page.click(f"#{tab} [data-examples]")
         page.wait_for_selector(f"#{tab} :is(.hit, .heat, .list, .map)")
+    if tab == "search":
+        page.locator("#search .hit button.link").first.click()
+        page.wait_for_selector("#search .sentence")
 
 
 def get(path, **headers):
@@ -158,7 +161,7 @@ def test_results_appear_as_one_types(opened, server):
     assert "Above 99.96 % of random pairs" in first.inner_text()
     assert "entailment 80 %" in first.inner_text()
     requested = server.bodies("/search")[-1]
-    assert requested == {"query": "music", "k": 10, "texts": TEXTS}
+    assert requested == {"query": "music", "k": 10, "mode": "dense", "texts": TEXTS}
     assert len(server.bodies("/search")) < len("music")  # the page waits for a pause between keys
 
 
@@ -167,7 +170,7 @@ def test_an_older_answer_never_replaces_a_newer_one(opened, server):
     page = opened()
     page.select_option("#source", "")
     fill(page, "search")
-    server.holds = lambda path, body: body == {"query": "first", "k": 10, "texts": TEXTS}
+    server.holds = lambda path, body: (body or {}).get("query") == "first"
     page.fill("#query", "first")
     with page.expect_event("requestfailed", lambda request: request.url.endswith("/search")):
         with page.expect_request("**/search"):
@@ -185,10 +188,10 @@ def test_an_index_is_searched_with_a_filter_and_words(opened, server):
     assert page.input_value("#source") == "=notes"
     page.fill("#query", "note")
     page.fill("#where", "lang = 'en'")
-    page.check("#hybrid")
+    page.select_option("#mode", "hybrid")
     page.wait_for_selector("#search .hit")
     expect(page.locator("#search")).to_have_attribute("aria-busy", "false")
-    expected = {"query": "note", "k": 10, "index": "notes", "where": "lang = 'en'", "hybrid": True}
+    expected = {"query": "note", "k": 10, "index": "notes", "where": "lang = 'en'", "mode": "hybrid"}
     assert server.bodies("/search")[-1] == expected
     assert "lang: en" in page.inner_text("#search .hit")
 
@@ -220,6 +223,108 @@ def test_a_filter_applies_as_one_types_and_half_of_it_is_no_alarm(opened, server
     page.fill("#where", "lang =")
     page.press("#where", "Tab")  # done typing: now it is an error
     expect(page.locator("#search .status.bad")).to_have_text("a value is missing after =")
+
+
+@browser_needed
+def test_only_the_modes_that_there_are_can_be_chosen(opened, server):
+    page = opened()
+    page.wait_for_selector("#source option[value='=notes']", state="attached")
+    options = page.locator("#mode option")
+    assert options.all_text_contents() == [
+        *("Meaning", "Weighted words", "Exact words", "Several rankings, fused")
+    ]
+    page.select_option("#mode", "sparse")
+    page.fill("#query", "note")
+    page.wait_for_selector("#search .hit")
+    assert server.bodies("/search")[-1]["mode"] == "sparse"
+    assert "Product of weights 0.900" in page.inner_text("#search .hit")
+    page.select_option("#source", "")
+    expect(options).to_have_count(5)
+    assert page.input_value("#mode") == "dense"
+    fill(page, "search")
+    page.select_option("#mode", "late")
+    expect(page.locator("#search .hit").first).to_contain_text("MaxSim 0.900")
+    assert server.bodies("/search")[-1] == {"query": "note", "k": 10, "mode": "late", "texts": TEXTS}
+
+
+@browser_needed
+def test_a_hit_shows_why_it_matches_with_the_keyboard_alone(opened, server):
+    page = opened(reduced_motion="reduce")
+    page.select_option("#source", "")
+    text = "𝒳: A man plays a guitar, and nobody hears it."  # its first character is two units of JavaScript
+    fill(page, "search", [text])
+    page.select_option("#mode", "sparse")
+    page.fill("#query", "guitar plays cello")
+    button = page.locator("#search .hit").get_by_role("button", name="Why it matches")
+    button.focus()
+    page.keyboard.press("Enter")
+    marks = page.locator("#search .hit mark")
+    expect(marks).to_have_text(["plays", "guitar"])
+    expect(button).to_have_attribute("aria-expanded", "true")
+    assert page.locator("#search .hit > p").text_content() == text
+    shares = [mark.evaluate("node => node.style.getPropertyValue('--a')") for mark in marks.all()]
+    assert shares == ["50%", "100%"]
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)
+        assert page.evaluate(CONTRAST, 4.5) == []
+    assert page.locator("#search .matches li").all_text_contents() == [
+        "“guitar” adds 2.000",
+        "“plays” adds 1.000",
+        "“meant” (not written, but meant) adds 0.250",
+    ]
+    assert "Not in this text: cello." in page.inner_text("#search .matches")
+    assert server.bodies("/explain") == [{"left": "guitar plays cello", "right": text, "mode": "sparse"}]
+    page.keyboard.press("Enter")
+    expect(marks).to_have_count(0)
+    expect(button).to_have_attribute("aria-expanded", "false")
+    assert page.locator("#search .hit > p").text_content() == text
+
+
+@browser_needed
+def test_a_fused_hit_is_explained_by_each_ranking(opened, server):
+    page = opened()
+    page.wait_for_selector("#source option[value='=notes']", state="attached")
+    page.select_option("#mode", "hybrid")
+    page.fill("#query", "note")
+    page.locator("#search .hit button.link").first.click()
+    expect(page.locator("#search .sentence span")).to_have_count(5)
+    picks = page.locator("#search .matches .pick button")
+    assert picks.all_text_contents() == ["Meaning", "Weighted words", "Exact words"]
+    picks.nth(2).click()
+    expect(page.locator("#search .hit mark")).to_have_text(["note"])
+    assert server.bodies("/explain")[-1] == {
+        "left": "note",
+        "right": "A note of the index.",
+        "mode": "words",
+        "index": "notes",
+    }
+    assert page.evaluate("document.activeElement.textContent") == "Exact words"
+    assert page.evaluate(UNNAMED) == []
+
+
+@browser_needed
+def test_token_pairs_are_listed_without_special_tokens(opened):
+    page = opened()
+    page.select_option("#source", "")
+    fill(page, "search", ["a guitar"])
+    page.select_option("#mode", "late")
+    page.fill("#query", "guitar")
+    page.locator("#search .hit button.link").click()
+    expect(page.locator("#search .matches li")).to_have_text(["“guitar” finds “guitar” and adds 2.000"])
+    assert "Special tokens of the model add 0.250." in page.inner_text("#search .matches")
+
+
+@browser_needed
+def test_an_explanation_that_is_refused_says_why(opened):
+    page = opened(expect_refusals=True)
+    page.select_option("#source", "")
+    fill(page, "search")
+    page.fill("#query", "music")
+    page.route(
+        "**/explain", lambda route: route.fulfill(status=413, json={"error": {"message": "it is too long"}})
+    )
+    page.locator("#search .hit button.link").first.click()
+    expect(page.locator("#search .matches [role=status]")).to_have_text("it is too long")
 
 
 @browser_needed

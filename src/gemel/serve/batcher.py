@@ -1,6 +1,7 @@
 """The batcher: texts of many requests in, the vectors of each request out. Knows neither HTTP nor the network.
 
-Runs on one event loop, with the workers of `queue.py` behind it. A text that was encoded a moment ago for a client, or
+What is computed for a text is an array: a vector, or those weights of words that are not zero. A batcher runs on one
+event loop, with the workers of `queue.py` behind it. A text that was encoded a moment ago for a client, or
 is being encoded for it, is not encoded again; what other clients sent makes no difference.
 """
 
@@ -9,23 +10,35 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from time import perf_counter
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
-from gemel.encoder.engines.engine import MixingEngine
+from gemel.encoder.engines.engine import Engine, MixingEngine
 from gemel.encoder.tokenizer import PreparedTexts, Windows, check_texts
 from gemel.errors import InputError
 from gemel.files.machine import usable_cores
-from gemel.model import Model
 from gemel.options import EncodeOptions
 from gemel.serve.options import DeadlineExceeded, EncodeFailed, Limits, Overloaded, deadline_message
 from gemel.serve.queue import BatchKey, Cores, FinishedBatch, Priority, QueuedText, QueueState, Workers
 from gemel.serve.telemetry import Counters
 from gemel.types import Vectors
+
+if TYPE_CHECKING:
+    from gemel.texts.sparse_model import SparseModel
+
+TextArray: TypeAlias = NDArray[Any]
+"""What is computed for one text: (dim,) float32, or (weights,) of WORD_WEIGHT."""
+
+WORD_WEIGHT = np.dtype([("index", np.int32), ("value", np.float32)])
+"""One weight of a sparse vector: its column and what is there."""
+
+TABLE_TOKENS = 8192  # of a batch where no network runs
 
 SMALL_TEXTS = 8  # a request of at most so many texts goes before larger ones,
 SMALL_TOKENS = 512  # if it has at most so many tokens
@@ -65,6 +78,51 @@ class EmbedResult:
         return sum(self.kept)
 
 
+@dataclass(frozen=True, eq=False)
+class TextArrays:
+    """The array of each text, in their order, and its tokens as in EmbedResult."""
+
+    rows: Sequence[TextArray]
+    tokens: Sequence[int]
+    kept: Sequence[int]
+
+    @property
+    def total_tokens(self) -> int:
+        return sum(self.kept)
+
+
+class BatchedModel(Protocol):
+    """What a batcher runs: a `Model`, or a `SparseArrays`."""
+
+    @property
+    def dim(self) -> int: ...
+
+    @property
+    def engine(self) -> Engine | None:
+        """None: no network runs."""
+        ...
+
+    def prepare(self, texts: Sequence[str], options: EncodeOptions) -> PreparedTexts: ...
+
+    def run(self, prepared: PreparedTexts) -> Iterable[TextArray]:
+        """One array per text."""
+        ...
+
+
+class SparseArrays:
+    """A sparse encoder for a batcher: the weights of a text are one array of WORD_WEIGHT, in the order of columns."""
+
+    def __init__(self, model: SparseModel) -> None:
+        self.dim, self.engine, self.prepare = model.dim, model.engine, model.prepare
+        self._run = model.run
+
+    def run(self, prepared: PreparedTexts) -> list[TextArray]:
+        found = self._run(prepared)
+        weights = np.empty(len(found.values), dtype=WORD_WEIGHT)
+        weights["index"], weights["value"] = found.indices, found.values
+        return np.split(weights, found.indptr[1:-1])
+
+
 class Capacity:
     """What the batchers of one process share: cores, memory for recent vectors, and room for tokens that wait."""
 
@@ -92,7 +150,7 @@ class Capacity:
 class Batcher:
     """The batcher of one model. Made inside the event loop that uses it."""
 
-    def __init__(self, model: Model, limits: Limits, counters: Counters, capacity: Capacity) -> None:
+    def __init__(self, model: BatchedModel, limits: Limits, counters: Counters, capacity: Capacity) -> None:
         self.cache = capacity.cache
         self._capacity = capacity
         self._model, self._limits, self._counters = model, limits, counters
@@ -108,7 +166,7 @@ class Batcher:
             self._compute,
             self._deliver,
             cores=capacity.cores,
-            batch_tokens=model.engine.batch_tokens,
+            batch_tokens=TABLE_TOKENS if model.engine is None else model.engine.batch_tokens,
             mixed=isinstance(model.engine, MixingEngine),
         )
         capacity.batchers.append(self)
@@ -121,7 +179,16 @@ class Batcher:
     async def embed(
         self, texts: Sequence[str], options: EmbedOptions, *, client: str = "", urgent: bool = False
     ) -> EmbedResult:
-        """See `Call.embed`. `urgent` goes before everything, past a full queue too, and is not cached.
+        """See `Call.embed`: the arrays of `rows`, all of the same length, as one."""
+        result = await self.rows(texts, options, client=client, urgent=urgent)
+        none = np.empty((0, options.dim or self._model.dim), dtype=np.float32)
+        return EmbedResult(np.stack(result.rows) if result.rows else none, result.tokens, result.kept)
+
+    async def rows(
+        self, texts: Sequence[str], options: EmbedOptions, *, client: str = "", urgent: bool = False
+    ) -> TextArrays:
+        """What the model computes for each text. `urgent` goes before everything, past a full queue too, and is not
+        cached.
 
         `client`, the name of a key or an address, is for fairness between clients and never logged with texts. How many
         texts there are and how long each is was checked by the caller; tokens are counted here.
@@ -129,7 +196,7 @@ class Batcher:
         started = perf_counter()
         checked = check_texts(texts)
         batch_key = self._batch_keys.of(options)
-        request = PendingRequest(len(checked), options.dim or self._model.dim, self._loop.create_future())
+        request = PendingRequest(len(checked), self._loop.create_future())
         seconds = self._limits.seconds
         deadline = self._loop.call_later(seconds, request.fail, DeadlineExceeded(deadline_message(seconds)))
         try:
@@ -151,7 +218,7 @@ class Batcher:
             deadline.cancel()
         self._counters.stages["total"].add(perf_counter() - started)
         self._counters.texts.add(len(checked))
-        return EmbedResult(request.vectors, request.tokens, request.kept)
+        return TextArrays(request.rows, request.tokens, request.kept)
 
     async def close(self) -> None:
         """End the threads; what waits is never answered."""
@@ -245,7 +312,7 @@ class Batcher:
 
     # On the thread of a worker.
 
-    def _compute(self, batch_key: BatchKey, windows: Sequence[Windows], alone: bool) -> Vectors:
+    def _compute(self, batch_key: BatchKey, windows: Sequence[Windows], alone: bool) -> Iterable[TextArray]:
         return self._model.run(PreparedTexts(tuple(windows), batch_key.alone if alone else batch_key.options))
 
     def _deliver(self, finished: FinishedBatch) -> None:
@@ -306,15 +373,18 @@ def _refuse_truncated(request: PendingRequest) -> None:
             )
 
 
+_NOTHING: TextArray = np.empty(0, dtype=np.float32)  # of a text that is not computed yet
+
+
 class PendingRequest:
     """One request in the batcher: the rows it has, and the texts it waits for. Used on the event loop only."""
 
-    __slots__ = ("_texts", "future", "kept", "missing", "tokens", "vectors")
+    __slots__ = ("_texts", "future", "kept", "missing", "rows", "tokens")
 
-    def __init__(self, rows: int, dim: int, future: asyncio.Future[None]) -> None:
-        self.vectors = np.empty((rows, dim), dtype=np.float32)
-        self.tokens, self.kept = [0] * rows, [0] * rows
-        self.missing = rows
+    def __init__(self, count: int, future: asyncio.Future[None]) -> None:
+        self.rows: list[TextArray] = [_NOTHING] * count
+        self.tokens, self.kept = [0] * count, [0] * count
+        self.missing = count
         self.future = future
         self._texts: list[QueuedText] = []
 
@@ -323,7 +393,7 @@ class PendingRequest:
         self._texts.append(text)
 
     def put(self, row: int, cached: CachedVector) -> None:
-        self.vectors[row], self.tokens[row], self.kept[row] = cached.vector, cached.tokens, cached.kept
+        self.rows[row], self.tokens[row], self.kept[row] = cached.vector, cached.tokens, cached.kept
         self.missing -= 1
         if not self.missing and not self.future.done():
             self.future.set_result(None)
@@ -388,10 +458,9 @@ class BatchKeys:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CachedVector:
-    """The vector of one text, and its number of tokens before and after truncation."""
+    """The array of one text, and its number of tokens before and after truncation."""
 
-    vector: Vectors
-    """(dim,)"""
+    vector: TextArray
     tokens: int
     kept: int
 

@@ -145,7 +145,13 @@ class ServeOptions:
     index: tuple[str, ...] = ()
     """An index that clients may search and change: LOCATION, or NAME=LOCATION."""
     rerank: str | None = None
-    """A cross-encoder that reranks answers. None: they are ranked by the cosine of the model."""
+    """A cross-encoder that reranks answers. None: the model of `late` does, else the cosine of the model."""
+    sparse: str | None = None
+    """A sparse encoder (SPLADE) for /embed_sparse, /v1/sparse and searches by its weights of words: its folder or
+    name."""
+    late: str | None = None
+    """A model for late interaction (ColBERT) that reranks answers, and searches by vectors of tokens: its folder or
+    name."""
     host: str = "127.0.0.1"
     """The address to listen on. Another one than this machine's own needs API keys, or `insecure`."""
     port: int = 8080

@@ -17,9 +17,10 @@ from enum import IntEnum
 from time import perf_counter
 from typing import Any, Generic, Protocol, TypeVar
 
+from numpy.typing import NDArray
+
 from gemel.encoder.tokenizer import Windows
 from gemel.options import EncodeOptions
-from gemel.types import Vectors
 
 LARGE_TURN = 4  # every so many batches begin with a large request, so that small ones cannot starve it
 BATCH_SECONDS = 0.025  # of work in a batch
@@ -229,16 +230,16 @@ class Queue:
 
 # Who computes it.
 
-Compute = Callable[[BatchKey, Sequence[Windows], bool], Vectors]
-"""Vectors of texts of one batch key; the last argument: all cores are free for them."""
+Compute = Callable[[BatchKey, Sequence[Windows], bool], Iterable[NDArray[Any]]]
+"""One array for each of the texts of a batch key; the last argument: all cores are free for them."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FinishedBatch:
-    """For each text of a batch its vector, or why there is none."""
+    """For each text of a batch its array, or why there is none."""
 
     texts: Sequence[QueuedText]
-    results: Sequence[Vectors | Exception]
+    results: Sequence[NDArray[Any] | Exception]
     taken: float
     seconds: float
 
@@ -399,7 +400,7 @@ class Workers:
         # Never so few that the batches themselves make the measured speed fall.
         return max(self._batch_tokens // (8 if mixed else 4), min(self._batch_tokens, tokens))
 
-    def _results(self, texts: Sequence[QueuedText], alone: bool) -> list[Vectors | Exception]:
+    def _results(self, texts: Sequence[QueuedText], alone: bool) -> list[NDArray[Any] | Exception]:
         try:
             return list(self._compute(texts[0].batch_key, [text.windows for text in texts], alone))
         except Exception as error:

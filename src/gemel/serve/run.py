@@ -11,7 +11,7 @@ import os
 import socket
 import ssl
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
     from gemel.index.index import Index
+    from gemel.texts.late_model import LateModel
+    from gemel.texts.sparse_model import SparseModel
 
 IDLE_SECONDS = 75  # a connection between two requests
 MEMORY_EVERY = 1.0  # seconds between two measurements of the memory
@@ -209,13 +211,16 @@ def load_services(models: Sequence[str], options: ServeOptions) -> Services:
     named = _load_models(models, options)
     (name, first), *others = named.items()
     cross = None if options.rerank is None else load_cross(options.rerank)
+    sparse, late = _load_sparse(options), _load_late(options)
     return Services(
         first,
         name=name,
         more_models=dict(others),
         accept_token_ids=options.accept_token_ids,
         cross=cross,
-        indexes=_open_indexes(options.index, list(named.values())),
+        sparse=sparse,
+        late=late,
+        indexes=_open_indexes(options.index, list(named.values()), {"sparse": sparse, "late": late}),
         limits=options.limits,
         threads=options.threads,
         cache_bytes=options.cache_bytes,
@@ -246,6 +251,22 @@ def _load_models(given: Sequence[str], options: ServeOptions) -> dict[str, Model
     return named
 
 
+def _load_sparse(options: ServeOptions) -> SparseModel | None:
+    if options.sparse is None:
+        return None
+    from gemel.texts.sparse_model import load_sparse
+
+    return load_sparse(options.sparse, precision=options.precision, engine=options.engine)
+
+
+def _load_late(options: ServeOptions) -> LateModel | None:
+    if options.late is None:
+        return None
+    from gemel.texts.late_model import load_late
+
+    return load_late(options.late, precision=options.precision, engine=options.engine)
+
+
 def index_locations(given: tuple[str, ...]) -> dict[str, str]:
     """Locations of indexes by name, from NAME=LOCATION or LOCATION, whose name is its last part."""
     locations: dict[str, str] = {}
@@ -263,19 +284,47 @@ def index_locations(given: tuple[str, ...]) -> dict[str, str]:
     return locations
 
 
-def _open_indexes(given: tuple[str, ...], models: Sequence[Model]) -> dict[str, Index]:
-    locations = index_locations(given)
-    return {name: _open_with(location, models) for name, location in locations.items()}
+def _open_indexes(
+    given: tuple[str, ...], models: Sequence[Model], kinds: Mapping[str, SparseModel | LateModel | None]
+) -> dict[str, Index]:
+    loaded = {kind: model for kind, model in kinds.items() if model is not None}
+    return {
+        name: _open_with_kinds(location, models, loaded) for name, location in index_locations(given).items()
+    }
 
 
-def _open_with(location: str, models: Sequence[Model]) -> Index:
-    """The index, with the one of the models that made it."""
+def _open_with_kinds(
+    location: str, models: Sequence[Model], loaded: Mapping[str, SparseModel | LateModel]
+) -> Index:
+    """The index with the sparse and late models that are loaded, if these made it; else with its own, loaded now."""
+    index = _open_with(location, models, {})
+    there = {kind: model for kind, model in loaded.items() if kind in index.kinds}
+    choices = [there, *({kind: model} for kind, model in there.items())] if there else []
+    for chosen in choices:
+        with suppress(ModelError):  # made by another one
+            shared = _open_with(location, models, chosen)
+            index.close()
+            index = shared
+            break
+    index.kind_model("sparse")
+    index.kind_model("late")
+    return index
+
+
+def _open_with(location: str, models: Sequence[Model], kinds: Mapping[str, SparseModel | LateModel]) -> Index:
+    """The index, with the one of the models that made its dense vectors, if it has any."""
     from gemel.index.open import open_index
 
-    for model in models[:-1]:
-        with suppress(ModelError):  # made by another model
-            return open_index(location, model, create=False)
-    return open_index(location, models[-1], create=False)
+    for model in models:
+        try:
+            return open_index(location, model, create=False, **kinds)  # type: ignore[arg-type]
+        except ModelError as error:  # made by another model
+            refused = error
+    index = open_index(location, create=False, **kinds)  # type: ignore[arg-type]
+    if "dense" in index.kinds or not index.kinds:
+        index.close()
+        raise refused
+    return index
 
 
 LOADING = Problem(

@@ -24,7 +24,15 @@ import numpy as np
 from gemel.cross_model import CrossModel
 from gemel.errors import InputError
 from gemel.model import Model
-from gemel.serve.batcher import Batcher, Capacity, EmbedOptions, EmbedResult
+from gemel.serve.batcher import (
+    BatchedModel,
+    Batcher,
+    Capacity,
+    EmbedOptions,
+    EmbedResult,
+    SparseArrays,
+    TextArrays,
+)
 from gemel.serve.options import DeadlineExceeded, Limits, Overloaded
 from gemel.serve.queue import RoundRobin
 from gemel.serve.telemetry import Counters, memory_bytes
@@ -33,6 +41,8 @@ from gemel.vectors.calibration import Calibration, calibrate
 
 if TYPE_CHECKING:
     from gemel.index.index import Index
+    from gemel.texts.late_model import LateModel
+    from gemel.texts.sparse_model import SparseModel
 
 T = TypeVar("T")
 
@@ -49,7 +59,7 @@ CALIBRATION_PAIRS = 200_000  # random pairs: enough for a percentile, a few mill
 class ServedModel:
     """A loaded model: the name that clients call it by, and its batcher."""
 
-    def __init__(self, name: str, model: Model, make_batcher: Callable[[Model], Batcher]) -> None:
+    def __init__(self, name: str, model: Model, make_batcher: Callable[[BatchedModel], Batcher]) -> None:
         self.name, self.model = name, model
         self._make_batcher = make_batcher
 
@@ -60,10 +70,7 @@ class ServedModel:
 
     def has_name(self, name: str) -> bool:
         """The name is this model's: as it is served or loaded, also without the owner of its repository."""
-        names = {self.name, self.model.name}
-        names |= {each.rpartition("/")[2] for each in names}
-        names |= {f"sentence-transformers/{each}" for each in names if "/" not in each}
-        return name.removesuffix(":latest") in names  # Ollama's clients add this tag
+        return is_called(name, self.name, self.model.name)
 
     @cached_property
     def prompts(self) -> Mapping[str, str]:
@@ -85,6 +92,31 @@ class ServedModel:
         return names if needed or any(map(self.prompts.get, names.values())) else {}
 
 
+def is_called(name: str, *own: str) -> bool:
+    """The name is one of a model's own, also without the owner of its repository."""
+    names = {*own, *(each.rpartition("/")[2] for each in own)}
+    names |= {f"sentence-transformers/{each}" for each in names if "/" not in each}
+    return name.removesuffix(":latest") in names  # Ollama's clients add this tag
+
+
+class ServedSparse:
+    """The sparse encoder and its batcher."""
+
+    def __init__(self, model: SparseModel, make_batcher: Callable[[BatchedModel], Batcher]) -> None:
+        self.name, self.model = model.name, model
+        self._make_batcher = make_batcher
+
+    @cached_property
+    def batcher(self) -> Batcher:
+        """Made at its first use, inside the running event loop."""
+        return self._make_batcher(SparseArrays(self.model))
+
+    def options(self, side: PromptSide, *, truncate: bool = True) -> EmbedOptions:
+        """For texts of one side of a search."""
+        own = self.model.side_options(side)
+        return EmbedOptions(prompt=own.prompt, prompt_name=own.prompt_name, truncate=truncate)
+
+
 class Services:
     """The loaded models and what was loaded beside them. Routes parse and answer; this does the work."""
 
@@ -97,6 +129,8 @@ class Services:
         accept_token_ids: bool = False,
         cross: CrossModel | None = None,
         cross_name: str | None = None,
+        sparse: SparseModel | None = None,
+        late: LateModel | None = None,
         indexes: Mapping[str, Index] | None = None,
         limits: Limits | None = None,
         threads: int | None = None,
@@ -109,6 +143,7 @@ class Services:
         """
         self.cross = cross
         self.cross_name = (cross_name or cross.name) if cross is not None else None
+        self.late = late
         self.indexes: Mapping[str, Index] = dict(indexes or {})
         self.limits = limits or Limits()
         self.counters = Counters()
@@ -117,6 +152,7 @@ class Services:
         named = {name or model.name: model, **(more_models or {})}
         self.models = [ServedModel(each, loaded, self._make_batcher) for each, loaded in named.items()]
         """The first is that of the page and of requests that name none."""
+        self.sparse = None if sparse is None else ServedSparse(sparse, self._make_batcher)
         self.calibrations = Calibrations()
         self.started = int(time())
         self.jobs = Jobs(self.limits, self.counters)
@@ -126,14 +162,17 @@ class Services:
         """Of the first model."""
         return self.models[0].batcher
 
-    def _make_batcher(self, model: Model) -> Batcher:
+    def _make_batcher(self, model: BatchedModel) -> Batcher:
         return Batcher(model, self.limits, self.counters, self.capacity)
 
     async def probe(self, text: str) -> float:
-        """Seconds of one real forward pass of each model, which goes before everything that waits."""
+        """Seconds of one real forward pass of each model with a batcher, which goes before everything that waits."""
         started = perf_counter()
         for each in self.models:
             await each.batcher.embed([text], EmbedOptions(), client="health", urgent=True)
+        if self.sparse is not None:
+            options = self.sparse.options("document")
+            await self.sparse.batcher.rows([text], options, client="health", urgent=True)
         return perf_counter() - started
 
     async def close(self) -> None:
@@ -150,6 +189,8 @@ class Services:
         return {
             "model": first.name,
             "models": [each.name for each in self.models],
+            "sparse_model": None if self.sparse is None else self.sparse.name,
+            "late_model": None if self.late is None else self.late.name,
             "engine": first.model.kernel,
             **counters.summary(),
             "queue": {
@@ -182,6 +223,8 @@ class Call:
     """The model that the client named; None: the first."""
     side: PromptSide | None = None
     """What followed the model's name, as in MODEL:query; one of `ServedModel.sides`."""
+    late_chosen: bool = False
+    """The client named the model for late interaction: it reranks, also where there is a cross-encoder."""
 
     @property
     def served(self) -> ServedModel:
@@ -211,6 +254,11 @@ class Call:
         tokens, InputError (400) for texts that cannot be encoded; cancelled with the request.
         """
         return await self.served.batcher.embed(texts, options, client=self.client)
+
+    async def embed_sparse(self, texts: Sequence[str], options: EmbedOptions) -> TextArrays:
+        """As `embed`, of the sparse encoder, which must be there: one array of WORD_WEIGHT for each text."""
+        assert self.services.sparse is not None
+        return await self.services.sparse.batcher.rows(texts, options, client=self.client)
 
     async def work(self, function: Callable[[], T], *, long: bool = False) -> T:
         """A computation (index search, pairs, explain) on a worker thread, in turns between clients.

@@ -39,8 +39,8 @@ export function sentence(names, sums, label) {
 }
 
 // [CLS], <s>, <|endoftext|>: tokens of the model, which nobody wrote; (offset): what the last layer adds to every text.
-const SPECIAL = /^(\[[A-Z]+\]|<\/?\w+>|<\|.*\|>|\(offset\))$/;
-const written = (name) => !SPECIAL.test(name);
+const SPECIAL = /^(\[[A-Z]+\] ?|\[unused\d+\]|<\/?\w+>|<\|.*\|>|\(offset\))$/;
+export const written = (name) => !SPECIAL.test(name);
 
 /** What special tokens add to the score, alone or together with a word. */
 export function fromSpecial({ left, right, table }) {

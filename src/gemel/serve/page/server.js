@@ -78,6 +78,8 @@ function factViews({ info = {}, model, indexes = [] }, metrics) {
   const facts = [
     ["Model", model],
     ["Reads", info.max_input_length && `${format.whole(info.max_input_length)} tokens of a text`],
+    ["Sparse encoder", info.model_type?.sparse?.model_id],
+    ["Late interaction", info.model_type?.late_interaction?.model_id],
     ["Engine", metrics.engine],
     ["Version", info.version],
     ["Running for", metrics.uptime !== undefined && format.since(metrics.uptime)],

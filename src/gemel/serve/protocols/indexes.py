@@ -16,6 +16,7 @@ from gemel.serve.errors import PlainError, RouteError
 from gemel.serve.protocols.search import (
     WHERE,
     IndexQuestion,
+    Mode,
     SearchAnswer,
     Where,
     index_of,
@@ -127,6 +128,8 @@ class IndexRow(BaseModel):
     model: str | None = Field(description="null: vectors only, bound to no model")
     dim: int
     fields: dict[str, str] = Field(description="Names and types of the columns for conditions")
+    modes: list[Mode] = Field(description="How it can be searched")
+    mode: Mode = Field(description="How it is searched unless the request says otherwise")
 
 
 class IndexList(BaseModel):
@@ -142,6 +145,9 @@ class IndexDetails(IndexRow):
         description="Passages that are compared one by one, as they came after the last build"
     )
     recall: float | None = Field(description="Measured on a sample; null: every passage is compared")
+    kinds: dict[str, dict[str, Any]] = Field(
+        description="Of sparse and late vectors: the model, and how they are stored"
+    )
     passage_tokens: int | None
     version: str
 
@@ -251,11 +257,13 @@ def _row(name: str, index: Index) -> dict[str, Any]:
         "model": stats.model,
         "dim": stats.dim,
         "fields": dict(stats.fields),
+        "modes": [*index.kinds, "words", "hybrid"],
+        "mode": stats.mode,
     }
 
 
 def _details(name: str, index: Index) -> dict[str, Any]:
     """Without its location, which only the operator may see."""
     stats = index.stats()
-    shown = ("bytes", "layout", "unindexed", "recall", "passage_tokens", "version")
+    shown = ("bytes", "layout", "unindexed", "recall", "kinds", "passage_tokens", "version")
     return {**_row(name, index), **{key: getattr(stats, key) for key in shown}}

@@ -25,6 +25,7 @@ from gemel.serve.protocols.texts import (
     check_one_prompt,
     check_vector_types,
     input_texts,
+    loaded_models,
     offered_models,
     prompt_for_purpose,
     unit_norm,
@@ -227,16 +228,14 @@ async def _answer(
 async def models(call: Call) -> Response:
     """What is loaded, with the prompts; MODEL:query and MODEL:document where the model has such prompts."""
     entries = [_encoder(each) for each in offered_models(call)]
-    cross = call.services.cross_name
-    if cross is not None:
-        entries.append(_entry(call, cross))
+    entries += [_entry(call, name) for name in loaded_models(call)[len(call.services.models) :]]
     return json_response({"object": "list", "data": entries})
 
 
 @ROUTES.add("GET", "/v1/models/{name:path}", ModelEntry)
 async def model(call: Call, name: str) -> Response:
     """One of the loaded models."""
-    if name == call.services.cross_name:
+    if name in loaded_models(call)[len(call.services.models) :]:
         return json_response(_entry(call, name))
     return json_response(_encoder(with_model(call, name)))
 

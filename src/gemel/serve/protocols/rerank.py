@@ -1,7 +1,8 @@
 """Reranking: Cohere's /v2/rerank; /v1/rerank, the older form that Jina, Voyage, vLLM and infinity share; vLLM's /score.
 
-Documents are scored by the cross-encoder where one is loaded, else by the cosine of vectors. An optional field may
-also be null: LangChain sends null for what it was not given.
+Documents are scored by the cross-encoder where one is loaded, else by the model for late interaction (MaxSim), else by
+the cosine of vectors; `model` may name the second where there are both. An optional field may also be null: LangChain
+sends null for what it was not given.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from time import time
-from typing import Annotated, Any, ClassVar, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,8 +40,11 @@ from gemel.serve.routes import FailFast, ForeignRequest, Routes, Texts, example,
 from gemel.serve.services import Call
 from gemel.types import Vectors
 
+if TYPE_CHECKING:
+    from gemel.texts.late_model import LateModel
+
 DOCUMENT_TOKENS = 4096  # Cohere's default
-CHUNK = 64  # pairs that a cross-encoder reads before other work has its turn
+CHUNK = 64  # pairs that are scored before other work has its turn
 
 _EXAMPLE: dict[str, Any] = {
     "model": "all-MiniLM-L6-v2",
@@ -55,7 +59,9 @@ class RerankRequest(ForeignRequest):
 
     model_config = example(**_EXAMPLE)
 
-    model: str | None = Field(None, description="The cross-encoder or the model that is loaded")
+    model: str | None = Field(
+        None, description="The cross-encoder, the model for late interaction, or the model"
+    )
     query: str
     documents: Texts
     top_n: int | None = Field(None, ge=1, description="How many are returned; default all")
@@ -82,7 +88,9 @@ class OlderRerankRequest(ForeignRequest):
         "instruction": "the model's own prompts are used",
     }
 
-    model: str | None = Field(None, description="The cross-encoder or the model that is loaded")
+    model: str | None = Field(
+        None, description="The cross-encoder, the model for late interaction, or the model"
+    )
     query: str
     documents: Documents
     top_n: int | None = Field(None, ge=1, description="How many are returned; default all")
@@ -138,7 +146,9 @@ class ScoreRequest(ForeignRequest):
 
     model_config = example(model=_EXAMPLE["model"], text_1=_EXAMPLE["query"], text_2=_EXAMPLE["documents"])
 
-    model: str | None = Field(None, description="The cross-encoder or the model that is loaded")
+    model: str | None = Field(
+        None, description="The cross-encoder, the model for late interaction, or the model"
+    )
     text_1: str | Texts = Field(
         validation_alias=AliasChoices("text_1", "queries", "data_1"),
         description="a string, or a list of strings (also named queries)",
@@ -155,7 +165,7 @@ class ScoreRequest(ForeignRequest):
 class PairScore(BaseModel):
     index: int
     object: Literal["score"]
-    score: float = Field(description="0 to 1 from a cross-encoder, else the cosine")
+    score: float = Field(description="0 to 1 from a cross-encoder, else the MaxSim or the cosine")
 
 
 class ScoreAnswer(BaseModel):
@@ -211,7 +221,7 @@ async def older(call: Call, body: OlderRerankRequest) -> Response:
 @ROUTES.add("POST", "/v1/score", ScoreAnswer, tag="vLLM", name="score")
 @ROUTES.add("POST", "/score", ScoreAnswer, tag="vLLM", name="score")
 async def score_route(call: Call, body: ScoreRequest) -> Response:
-    """A score for each pair of texts: that of the cross-encoder, else the cosine."""
+    """A score for each pair of texts: that of the cross-encoder, else of late interaction (MaxSim), else the cosine."""
     call = with_model(call, body.model, reranks=True)
     left, right = ([each] if isinstance(each, str) else each for each in (body.text_1, body.text_2))
     call.limits.check_texts(left, "text_1")
@@ -237,11 +247,12 @@ async def score_route(call: Call, body: ScoreRequest) -> Response:
 
 async def _score_pairwise(call: Call, left: list[str], right: list[str]) -> PairwiseScores:
     """Pairs left[i], right[i]; one left text is paired with all."""
-    cross = reranker(call)
-    if cross is not None:
+    scorer = reranker(call)
+    if scorer is not None:
         repeated = left * len(right) if len(left) == 1 else left
-        scored = await score_pairs(call, cross, repeated, right, truncate=True, once=left)
-        return PairwiseScores(sigmoid(scored.logits[:, 0]), scored.tokens)
+        scored = await score_pairs(call, scorer, repeated, right, truncate=True, once=left)
+        raw = scored.logits[:, 0]
+        return PairwiseScores(sigmoid(raw) if isinstance(scorer, CrossModel) else raw, scored.tokens)
     options = EmbedOptions(normalize=unit_norm(call.model))
     prompt_name = call.model.checkpoint.prompt_name
     queries = await embed_many(call, left, replace(options, prompt_name=prompt_name("query")))
@@ -266,7 +277,10 @@ class PairwiseScores:
 
 def _scorer(call: Call) -> str:
     """The name of what scores."""
-    return call.services.cross_name or call.model_name
+    scorer = reranker(call)
+    if scorer is None:
+        return call.model_name
+    return (call.services.cross_name or "") if isinstance(scorer, CrossModel) else scorer.name
 
 
 def _usage(tokens: int) -> dict[str, int]:
@@ -292,9 +306,10 @@ async def _truncate(call: Call, documents: list[str], most: int | None) -> list[
 
 
 def _meta(call: Call, version: str) -> dict[str, Any]:
-    """With what `relevance_score` is: a probability of the cross-encoder, or (1 + cosine) / 2."""
+    """With the kind of number behind `relevance_score`: a probability of the cross-encoder, a MaxSim, or a cosine."""
     api = {"version": version, "is_experimental": False}
-    kind = "cosine" if reranker(call) is None else "probability"
+    scorer = reranker(call)
+    kind = "cosine" if scorer is None else "probability" if isinstance(scorer, CrossModel) else "maxsim"
     return {"api_version": api, "billed_units": {"search_units": 1}, "score_kind": kind}
 
 
@@ -303,9 +318,10 @@ class RelevanceScores:
     """How well documents answer a query, in the order of the documents."""
 
     raw: Vectors
-    """(n,) the cross-encoder's logit, or the cosine."""
+    """(n,) the cross-encoder's logit, the MaxSim, or the cosine."""
     relevance: Vectors
-    """(n,) the same from 0 to 1: the sigmoid of the logit, or (1 + cosine) / 2."""
+    """(n,) the same from 0 to 1: the sigmoid of the logit; of the MaxSim for each vector of the query, or of the
+    cosine, (1 + x) / 2."""
     tokens: int
     """Of the query and the documents."""
 
@@ -318,38 +334,52 @@ class RelevanceScores:
         return np.argsort(-self.raw, kind="stable")[:k]
 
 
-def reranker(call: Call) -> CrossModel | None:
-    """The cross-encoder, if it gives one score; one with several classes cannot rank."""
-    cross = call.services.cross
-    return cross if cross is not None and len(cross.labels) == 1 else None
+def reranker(call: Call) -> CrossModel | LateModel | None:
+    """The cross-encoder, if it gives one score: one with several classes cannot rank. Else, or where the client named
+    it, the model for late interaction; None: there is neither."""
+    cross, late = call.services.cross, call.services.late
+    if cross is None or len(cross.labels) != 1 or call.late_chosen:
+        return late
+    return cross
 
 
 async def score(call: Call, query: str, documents: Sequence[str], options: EmbedOptions) -> RelevanceScores:
     """Scores of documents. `options.truncate` False refuses texts that are longer than the model reads."""
-    cross = reranker(call)
-    if cross is not None:
+    scorer = reranker(call)
+    if scorer is not None:
         repeated = [query] * len(documents)
-        scored = await score_pairs(call, cross, repeated, documents, truncate=options.truncate, once=[query])
-        return RelevanceScores(scored.logits[:, 0], sigmoid(scored.logits[:, 0]), scored.tokens)
+        scored = await score_pairs(call, scorer, repeated, documents, truncate=options.truncate, once=[query])
+        raw = scored.logits[:, 0]
+        relevance = (
+            sigmoid(raw) if isinstance(scorer, CrossModel) else await _relevance(call, scorer, query, raw)
+        )
+        return RelevanceScores(raw, relevance, scored.tokens)
     normalized = replace(options, normalize=unit_norm(call.model))
     of_query, of_documents = await embed_query_and_documents(call, query, documents, normalized)
     raw = np.clip(of_documents.vectors @ of_query.vectors[0], -1, 1)
     return RelevanceScores(raw, (1 + raw) / 2, of_query.total_tokens + of_documents.total_tokens)
 
 
+async def _relevance(call: Call, late: LateModel, query: str, raw: Vectors) -> Vectors:
+    """MaxSim from 0 to 1: it is a sum over the vectors of the query, of products up to 1 if vectors have length 1."""
+    count = await call.work(lambda: len(late.encode_query([query], on_long="truncate").tokens))
+    mean = raw / np.float32(max(1, count))
+    return np.clip((1 + mean) / 2, 0, 1) if late.checkpoint.normalize else sigmoid(mean)
+
+
 @dataclass(frozen=True, eq=False)
 class ScoredPairs:
-    """What a cross-encoder says of pairs."""
+    """What a cross-encoder says of pairs, or their MaxSim."""
 
     logits: Vectors
-    """(n, labels)"""
+    """(n, labels); of late interaction (n, 1)."""
     tokens: int
     """Of the texts, before truncation."""
 
 
 async def score_pairs(
     call: Call,
-    cross: CrossModel,
+    scorer: CrossModel | LateModel,
     left: Sequence[str],
     right: Sequence[str],
     *,
@@ -364,7 +394,12 @@ async def score_pairs(
     counted = [*(left if once is None else once), *right]
 
     def chunk(start: int) -> Vectors:
-        return cross.logits(left[start : start + CHUNK], right[start : start + CHUNK], options)
+        queries, documents = left[start : start + CHUNK], right[start : start + CHUNK]
+        if isinstance(scorer, CrossModel):
+            return scorer.logits(queries, documents, options)
+        scores = scorer.scores(queries, documents, options)
+        # A document without a single token has no MaxSim; JSON has no infinity.
+        return np.maximum(scores, np.finfo(np.float32).min)[:, None]
 
     long = len(right) > CHUNK or is_long(counted)
     with call.reserve() if long else nullcontext():

@@ -1,16 +1,17 @@
 """POST /search, and the search of an index for POST /indexes/{name}/search.
 
-The texts of an index, or of the request itself, that are nearest to a query. The answer has the same form for both.
+The texts of an index, or of the request itself, that match a query best: by vectors, by weights of words, by vectors of
+tokens, by words, or by several of these rankings fused. The answer has the same form for both.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
 from pydantic import BaseModel, Field, model_validator
@@ -22,8 +23,15 @@ from gemel.options import CrossOptions, EncodeOptions
 from gemel.serve.batcher import EmbedOptions
 from gemel.serve.errors import PlainError, RouteError
 from gemel.serve.options import DeadlineExceeded, Overloaded, TooLarge
-from gemel.serve.protocols.rerank import reranker
-from gemel.serve.protocols.texts import check_where, embed_many, embed_query_and_documents, unit_norm
+from gemel.serve.protocols.rerank import reranker, score_pairs
+from gemel.serve.protocols.sparse import weights_of_words
+from gemel.serve.protocols.texts import (
+    check_where,
+    embed_many,
+    embed_query_and_documents,
+    is_long,
+    unit_norm,
+)
 from gemel.serve.routes import OwnRequest, Routes, Texts, example, json_response
 from gemel.serve.services import Call
 from gemel.types import Vectors
@@ -34,9 +42,12 @@ from gemel.vectors.search import Hits, search
 if TYPE_CHECKING:
     from gemel.index.index import Index
     from gemel.index.query import Answer
+    from gemel.texts.late_model import LateModel
 
 CANDIDATES = 50  # texts that fusion and reranking consider
 
+Mode: TypeAlias = Literal["dense", "sparse", "late", "words", "hybrid"]
+Kind: TypeAlias = Literal["dense", "sparse", "late", "words"]
 Where: TypeAlias = str | dict[str, Any]
 Result = TypeVar("Result")
 
@@ -52,9 +63,35 @@ class IndexQuestion(OwnRequest):
     k: int = Field(10, ge=1, le=1000, description="Number of results")
     offset: int = Field(0, ge=0, le=10_000, description="Results to skip, for paging")
     where: Where | None = Field(None, description=WHERE)
-    hybrid: bool = Field(False, description="Fuse the ranking by vectors with one by words (BM25)")
+    mode: Mode | None = Field(
+        None,
+        description="dense: by vectors; sparse: by weights of words; late: by vectors of tokens (MaxSim); words: by "
+        "words (BM25); hybrid: these rankings fused. null: that of the index; dense for texts",
+    )
+    weights: dict[Kind, Annotated[float, Field(ge=0, le=1e6)]] | None = Field(
+        None, description='Of the rankings that hybrid fuses, such as {"dense": 1, "words": 0.5}'
+    )
+    hybrid: bool = Field(False, description='The same as "mode": "hybrid"')
     exact: bool = Field(False, description="Compare every passage, however many there are")
-    rerank: bool = Field(False, description="Rerank the best results by the cross-encoder")
+    rerank: bool = Field(
+        False,
+        description="Rerank the best results by the cross-encoder, else by the model for late interaction",
+    )
+
+    @model_validator(mode="after")
+    def _one_mode(self) -> IndexQuestion:
+        if self.hybrid and self.mode not in (None, "hybrid"):
+            raise ValueError(f"hybrid is true, but mode is {self.mode!r}: give one of them")
+        if self.weights is not None and self.chosen_mode not in (None, "hybrid"):
+            raise ValueError(
+                f"weights are for mode 'hybrid', which fuses several rankings; mode is {self.mode!r}"
+            )
+        return self
+
+    @property
+    def chosen_mode(self) -> Mode | None:
+        """What the client chose, in either way; None: nothing."""
+        return "hybrid" if self.hybrid else self.mode
 
 
 class SearchRequest(IndexQuestion):
@@ -83,7 +120,9 @@ class HitRow(BaseModel):
 
     id: str = Field(description="Of the document; the position of a text of the request")
     score: float = Field(description="What ordered the answers: see scored_by")
-    cosine: float = Field(description="Of the query and the text")
+    cosine: float | None = Field(
+        description="Of the query and the text; null: the search did not use such vectors"
+    )
     percentile: float | None = Field(
         description="Percentage of random pairs with a lower cosine; null: unknown"
     )
@@ -99,9 +138,13 @@ class SearchAnswer(BaseModel):
     """Best first."""
 
     hits: list[HitRow]
-    scored_by: Literal["cosine", "fusion", "cross"]
-    score_kind: ScoreKind | None = Field(
-        description="What the scores of the cross-encoder are, as its checkpoint says; null: it was not used"
+    mode: Mode = Field(description="How it was searched")
+    scored_by: Literal["cosine", "sparse", "late", "words", "fusion", "cross"] = Field(
+        description="What score is: the cosine, the product of weights of words, MaxSim, BM25, reciprocal ranks, or "
+        "the cross-encoder's"
+    )
+    score_kind: ScoreKind | Literal["maxsim"] | None = Field(
+        description="What the scores of the reranker are, as its checkpoint says; null: it was not used"
     )
     exact: bool = Field(description="Every passage was compared")
     seconds: float
@@ -122,68 +165,154 @@ async def search_route(call: Call, body: SearchRequest) -> Response:
 async def _search_texts(call: Call, body: SearchRequest) -> Response:
     started, texts = perf_counter(), body.texts or []
     call.limits.check_texts(texts, "texts")
-    normalized = EmbedOptions(normalize=unit_norm(call.model))
-    query, documents = await embed_query_and_documents(call, body.query, texts, normalized)
+    mode = body.chosen_mode or ("dense" if body.weights is None else "hybrid")
+    weights = _weights(call, mode, body.weights)
+    scorer = _needed_reranker(call) if body.rerank else None
+    last = body.offset + body.k
+    width = min(max(last, CANDIDATES) if mode == "hybrid" or body.rerank else last, len(texts))
+    ranked = [await _RANKINGS[kind](call, body.query, texts, width) for kind in weights]
+    vectors = next((each.vectors for each in ranked if each.vectors is not None), None)
 
     def work() -> list[dict[str, Any]]:
-        rows = _rank_texts(call, body, query.vectors, documents.vectors)
-        calibration = call.services.calibrations.between(call.client, documents.vectors)
+        hits = ranked[0].hits
+        if mode == "hybrid":
+            hits = fuse([each.hits for each in ranked], width, weights=list(weights.values()))
+        if scorer is not None:
+            hits = _rerank(scorer, body.query, texts, hits)
+        rows = _text_rows(texts, hits, vectors)[body.offset : last]
+        calibration = vectors and call.services.calibrations.between(call.client, vectors[1])
         return _add_percentiles(rows, calibration)
 
     rows = await _add_relations(call, body.query, await call.work(work, long=body.rerank))
-    by = "cross" if body.rerank else "fusion" if body.hybrid else "cosine"
-    how = {"scored_by": by, "score_kind": _score_kind(call, body), "exact": True}
-    return json_response({"hits": rows, **how, "seconds": perf_counter() - started})
+    how = {"mode": mode, "scored_by": _scored_by(mode, scorer), "score_kind": scorer and scorer.score_kind}
+    return json_response({"hits": rows, **how, "exact": True, "seconds": perf_counter() - started})
 
 
-def _rank_texts(call: Call, body: SearchRequest, query: Vectors, documents: Vectors) -> list[dict[str, Any]]:
-    """Rows without percentiles and relations. Runs on a worker thread."""
-    texts, last = body.texts or [], body.offset + body.k
-    width = min(max(last, CANDIDATES) if body.hybrid or body.rerank else last, len(texts))
-    hits = search(query, documents, width)
-    if body.hybrid:
-        hits = fuse([hits, BM25Index(texts).rank([body.query], width)], width)
-    if body.rerank:
-        hits = _rerank(call, body.query, texts, hits)
-    cosine = np.clip(documents @ query[0], -1, 1)
-    ranked = zip(hits.index[0].tolist(), hits.score[0].tolist(), strict=True)
+def text_modes(call: Call) -> list[Mode]:
+    """How texts of a request can be searched: by what is loaded."""
+    services = call.services
+    there: list[Mode] = ["dense"]
+    there += ["sparse"] if services.sparse is not None else []
+    there += ["late"] if services.late is not None else []
+    return [*there, "words", "hybrid"]
+
+
+def _weights(call: Call, mode: Mode, given: Mapping[Kind, float] | None) -> dict[Kind, float]:
+    """The rankings of a search in this mode, each with its weight; as an index has them."""
+    modes = text_modes(call)
+    for wanted in (mode, *(given or ())):
+        if wanted not in modes:
+            raise InputError(
+                f"nothing is loaded for searches by {wanted!r}. Start the server with --{wanted}; texts can be "
+                f"searched by: {', '.join(modes)}"
+            )
+    if mode != "hybrid":
+        return {mode: 1.0}
+    there: dict[Kind, float] = {kind: 1.0 for kind in _RANKINGS if kind in modes}
+    there["words"] = 0.0 if "sparse" in modes else 1.0
+    used = {kind: weight for kind, weight in {**there, **(given or {})}.items() if weight}
+    if not used:
+        raise InputError("all weights are 0, so there is nothing to search by. Give one that is greater")
+    return used
+
+
+@dataclass(frozen=True, eq=False)
+class RankedTexts:
+    """One ranking of the texts of a request."""
+
+    hits: Hits
+    """Of one query; a text that has nothing in common with it is left out of some rankings."""
+    vectors: tuple[Vectors, Vectors] | None = None
+    """(1, dim) and (n, dim): of the query and the texts, if the ranking is by these."""
+
+
+async def _by_vectors(call: Call, query: str, texts: list[str], width: int) -> RankedTexts:
+    normalized = EmbedOptions(normalize=unit_norm(call.model))
+    one, many = await embed_query_and_documents(call, query, texts, normalized)
+    hits = await call.work(lambda: search(one.vectors, many.vectors, width))
+    return RankedTexts(hits, (one.vectors, many.vectors))
+
+
+async def _by_weights_of_words(call: Call, query: str, texts: list[str], width: int) -> RankedTexts:
+    one, tokens = await weights_of_words(call, [query], "query")
+    many, _ = await weights_of_words(call, texts, "document", before=tokens)
+    return RankedTexts(await call.work(lambda: _best(one.similarity(many)[0], width, shared=True)))
+
+
+async def _by_tokens(call: Call, query: str, texts: list[str], width: int) -> RankedTexts:
+    late = call.services.late
+    assert late is not None
+    scored = await score_pairs(call, late, [query] * len(texts), texts, truncate=True, once=[query])
+    return RankedTexts(_best(scored.logits[:, 0], width))
+
+
+async def _by_words(call: Call, query: str, texts: list[str], width: int) -> RankedTexts:
+    return RankedTexts(await call.work(lambda: BM25Index(texts).rank([query], width), long=is_long(texts)))
+
+
+_RANKINGS: Mapping[Kind, Callable[[Call, str, list[str], int], Awaitable[RankedTexts]]] = {
+    "dense": _by_vectors,
+    "sparse": _by_weights_of_words,
+    "late": _by_tokens,
+    "words": _by_words,
+}
+
+
+def _best(scores: Vectors, width: int, *, shared: bool = False) -> Hits:
+    """The best positions; `shared`: without those that score 0, as they have nothing in common with the query."""
+    order = np.argsort(-scores, kind="stable")[:width]
+    order = order[scores[order] != 0] if shared else order
+    return Hits(order[None], scores[order][None])
+
+
+def _text_rows(texts: list[str], hits: Hits, vectors: tuple[Vectors, Vectors] | None) -> list[dict[str, Any]]:
+    """Rows without percentiles and relations."""
+    cosine = None if vectors is None else np.clip(vectors[1] @ vectors[0][0], -1, 1)
     return [
         {
             "id": str(position),
             "score": score,
-            "cosine": float(cosine[position]),
+            "cosine": None if cosine is None else float(cosine[position]),
             "text": texts[position],
             "part": 0,
             "fields": {},
         }
-        for position, score in list(ranked)[body.offset : last]
+        for position, score in zip(hits.index[0].tolist(), hits.score[0].tolist(), strict=True)
         if position >= 0
     ]
 
 
-def _score_kind(call: Call, body: IndexQuestion) -> ScoreKind | None:
-    """Of the scores of the cross-encoder, where it sorts the answers."""
-    return _needed_reranker(call).score_kind if body.rerank else None
+def _scored_by(mode: Mode, scorer: CrossModel | LateModel | None) -> str:
+    if scorer is not None:
+        return "cross" if isinstance(scorer, CrossModel) else "late"
+    return {"dense": "cosine", "hybrid": "fusion"}.get(mode, mode)
 
 
-def _rerank(call: Call, query: str, texts: list[str], hits: Hits) -> Hits:
+def _rerank(scorer: CrossModel | LateModel, query: str, texts: list[str], hits: Hits) -> Hits:
     candidates = hits.index[0][hits.index[0] >= 0]
+    if not len(candidates):
+        return hits
     documents = [texts[position] for position in candidates]
-    ranked = _needed_reranker(call).rank(query, documents, options=CrossOptions(on_long="truncate"))
+    ranked = scorer.rank(query, documents, options=CrossOptions(on_long="truncate"))
     return Hits(candidates[ranked.index][None], ranked.score[None])
 
 
-def _needed_reranker(call: Call) -> CrossModel:
-    cross = reranker(call)
-    if cross is None:
-        raise InputError("no cross-encoder is loaded that could rerank. Start the server with --rerank")
-    return cross
+def _needed_reranker(call: Call) -> CrossModel | LateModel:
+    scorer = reranker(call)
+    if scorer is None:
+        raise InputError("nothing is loaded that could rerank. Start the server with --rerank or --late")
+    return scorer
 
 
 def _add_percentiles(rows: list[dict[str, Any]], calibration: Calibration | None) -> list[dict[str, Any]]:
     """Rows of an answer with the percentiles of their cosines."""
     return [
-        {**row, "percentile": None if calibration is None else calibration.percentile(row["cosine"])}
+        {
+            **row,
+            "percentile": None
+            if calibration is None or row["cosine"] is None
+            else calibration.percentile(row["cosine"]),
+        }
         for row in rows
     ]
 
@@ -246,8 +375,9 @@ async def search_index(call: Call, name: str, body: IndexQuestion) -> Response:
     """The answer of an index."""
     call = with_model_of(call, index_of(call, name))
     check_where(body.where)
-    cross = _needed_reranker(call) if body.rerank else None
-    query = await _query(call, name, body)
+    scorer = _needed_reranker(call) if body.rerank else None
+    mode = body.chosen_mode or ("hybrid" if body.weights is not None else index_of(call, name).mode)
+    query = await _query(call, name, body) if mode == "dense" else body.query
 
     def work(index: Index) -> tuple[Answer, Calibration | None]:
         results = index.search(
@@ -255,18 +385,19 @@ async def search_index(call: Call, name: str, body: IndexQuestion) -> Response:
             body.k,
             where=body.where,
             offset=body.offset,
-            hybrid=body.hybrid,
-            rerank=cross,
+            mode=mode,
+            weights=None if body.weights is None else {str(kind): w for kind, w in body.weights.items()},
+            rerank=scorer,
             exact=body.exact,
         )
         return results, _calibration(call, name, index)
 
     results, calibration = await on_index(call, name, work, long=body.rerank)
     rows = _add_percentiles([hit.row() for hit in results], calibration)
-    kind = _score_kind(call, body)
     how = {
+        "mode": mode,
         "scored_by": results.scored_by,
-        "score_kind": kind,
+        "score_kind": scorer and scorer.score_kind,
         "exact": results.exact,
         "seconds": results.seconds,
     }
@@ -275,7 +406,7 @@ async def search_index(call: Call, name: str, body: IndexQuestion) -> Response:
 
 async def _query(call: Call, name: str, body: IndexQuestion) -> str | Vectors:
     """The vector of the query, from a batch with other requests; the query itself where the index needs its words."""
-    if body.hybrid or body.rerank:
+    if body.rerank:
         return body.query
     wanted = index_of(call, name).query_options_for(call.model)
     options = None if wanted is None else _batched(wanted)
@@ -295,6 +426,8 @@ def _batched(wanted: EncodeOptions) -> EmbedOptions | None:
 
 
 def _calibration(call: Call, name: str, index: Index) -> Calibration | None:
-    """Computed again whenever the index has grown by half. Runs on a worker thread."""
+    """Computed again whenever the index has grown by half; None without vectors. Runs on a worker thread."""
+    if "dense" not in index.kinds:
+        return None
     size = int(math.log(1 + len(index), 1.5))
     return call.services.calibrations.cached((name, size), lambda: (index.sample_vectors(), None))

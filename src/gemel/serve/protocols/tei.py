@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib.metadata import version
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -15,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, RootModel, model_validator
 from pydantic_core import PydanticCustomError
 from starlette.responses import Response
 
+from gemel.cross_model import CrossModel
 from gemel.errors import InputError
 from gemel.serve.batcher import EmbedOptions
 from gemel.serve.errors import RouteError, TeiError
@@ -52,7 +54,7 @@ from gemel.serve.routes import (
     json_response,
     vectors_response,
 )
-from gemel.serve.services import Call
+from gemel.serve.services import Call, is_called
 from gemel.types import TokenEmbeddings
 
 MOST_NUMBERS = 4_000_000  # in an answer with token vectors: about 45 MB of JSON
@@ -93,6 +95,16 @@ class EmbedAllRequest(Truncation):
     prompt_name: str | None = Field(None, description="The name of a prompt of the model")
 
 
+class EmbedSparseRequest(EmbedAllRequest):
+    model_config = example(inputs="A man is playing a guitar.")
+
+    inputs: Inputs = Field(description=_INPUTS.replace("this model", "the sparse encoder"))
+    prompt_name: str | None = Field(
+        None,
+        description="The name of a prompt of the sparse encoder; query or document where it has modules for each",
+    )
+
+
 class Comparison(ForeignRequest):
     source_sentence: str
     sentences: Texts
@@ -130,7 +142,9 @@ class RerankRequest(OlderRerankRequest, Truncation):
         None,
         description="Instead of texts, by clients of vLLM and infinity: the answer is that of /v1/rerank",
     )
-    raw_scores: bool | None = Field(False, description="The number before the sigmoid, or the cosine")
+    raw_scores: bool | None = Field(
+        False, description="The number before the sigmoid, the MaxSim, or the cosine"
+    )
     return_text: bool | None = False
 
     @model_validator(mode="after")
@@ -176,6 +190,15 @@ class Vectors(RootModel[list[list[float]]]):
 
 class TokenVectors(RootModel[list[list[list[float]]]]):
     """A vector for each token of each input."""
+
+
+class SparseValue(BaseModel):
+    index: int
+    value: float
+
+
+class SparseValues(RootModel[list[list[SparseValue]]]):
+    """The weights of each input that are not zero, by their columns."""
 
 
 class Similarities(RootModel[list[float]]):
@@ -274,10 +297,34 @@ async def embed_all(call: Call, body: EmbedAllRequest) -> Response:
     )
 
 
-@ROUTES.add("POST", "/embed_sparse")
-async def embed_sparse(call: Call, body: EmbedAllRequest) -> Response:
-    """Always 424: for models with sparse vectors only, which gemel does not load."""
-    raise RouteError(424, f"{call.model_name} gives no sparse vectors. Use /embed", code="Backend")
+@ROUTES.add("POST", "/embed_sparse", SparseValues)
+async def embed_sparse(call: Call, body: EmbedSparseRequest) -> Response:
+    """The weights of words that are not zero, by the ids of their tokens. 424 without a sparse encoder."""
+    served = call.services.sparse
+    if served is None:
+        raise RouteError(
+            424,
+            f"{call.model_name} gives no sparse vectors. Start the server with --sparse, or use /embed",
+            code="Backend",
+        )
+    model = served.model
+    texts = await input_texts(call, body.inputs, "inputs", model=model)
+    if body.left:
+        prompt = model.checkpoint.document.checkpoint.prompts.get(body.prompt_name or "", "")
+        texts = await keep_ends(call, texts, prompt, model)
+    options = EmbedOptions(prompt_name=body.prompt_name, truncate=body.truncate is not False)
+    rows = (await call.embed_sparse(texts, options)).rows
+
+    def part(start: int, stop: int) -> list[list[dict[str, Any]]]:
+        return [
+            [
+                {"index": index, "value": value}
+                for index, value in zip(row["index"].tolist(), row["value"], strict=True)
+            ]
+            for row in rows[start:stop]
+        ]
+
+    return json_list_response(len(rows), 2 * max(map(len, rows)), part)
 
 
 @ROUTES.add("POST", "/similarity", Similarities)
@@ -345,6 +392,12 @@ async def rerank(call: Call, body: RerankRequest) -> Response:
     """Texts by how well they answer a query, best first. With `documents`, as /v1/rerank."""
     if body.texts is None:
         return await older(call, body)
+    if (
+        (late := call.services.late) is not None
+        and body.model is not None
+        and is_called(body.model, late.name)
+    ):
+        call = replace(call, late_chosen=True)
     call.limits.check_texts([body.query], "query")
     call.limits.check_texts(body.texts, "texts")
     pairs = body.left and reranker(call) is not None
@@ -440,8 +493,21 @@ async def info(call: Call) -> Response:
     """The loaded model and the limits of a request."""
     model, limits, cross = call.model, call.limits, reranker(call)
     model_type: dict[str, Any] = {"embedding": {"pooling": "+".join(model.checkpoint.pooling.modes)}}
-    if cross is not None:
+    if isinstance(cross, CrossModel):
         model_type["reranker"] = _labels(cross.labels)
+    if (sparse := call.services.sparse) is not None:
+        model_type["sparse"] = {
+            "model_id": sparse.name,
+            "dimensions": sparse.model.dim,
+            "max_input_length": sparse.model.max_length,
+        }
+    if (late := call.services.late) is not None:
+        model_type["late_interaction"] = {
+            "model_id": late.name,
+            "dimensions": late.dim,
+            "max_query_length": late.query_length,
+            "max_input_length": late.document_length,
+        }
     if (labels := class_labels(call)) is not None:
         model_type["classifier"] = _labels(labels)
     return json_response(

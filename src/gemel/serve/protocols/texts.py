@@ -9,17 +9,18 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, Protocol, TypeAlias, get_args
 
 import numpy as np
 
+from gemel.encoder.tokenizer import TextTokenizer
 from gemel.errors import InputError
 from gemel.model import Model
 from gemel.serve.batcher import EmbedOptions, EmbedResult
 from gemel.serve.errors import RouteError
 from gemel.serve.options import TooLarge
 from gemel.serve.routes import Texts, TokenIds, TokenLists
-from gemel.serve.services import Call, PromptSide, ServedModel
+from gemel.serve.services import Call, PromptSide, ServedModel, is_called
 from gemel.types import AnyVectors, Vectors
 from gemel.vectors.search import quantize
 
@@ -29,6 +30,19 @@ WHERE_VALUES = 5_000  # of a condition written as JSON
 LONG_CHARACTERS = 20_000  # in a request, from which work on its texts may take a second
 CHARACTERS_PER_TOKEN = 4  # a list of ids may have as many as a text of the longest length has, roughly
 TOKENIZED_AT_ONCE = 64  # texts
+
+
+class ReadingModel(Protocol):
+    """A model of any kind, as far as it reads texts."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def tokenizer(self) -> TextTokenizer: ...
+
+    @property
+    def max_length(self) -> int | None: ...
 
 
 def is_long(texts: Sequence[str]) -> bool:
@@ -190,11 +204,17 @@ def as_base64(row: AnyVectors) -> str:
 
 
 async def input_texts(
-    call: Call, given: str | Texts | TokenIds | TokenLists, name: str = "input", *, accept_ids: bool = True
+    call: Call,
+    given: str | Texts | TokenIds | TokenLists,
+    name: str = "input",
+    *,
+    accept_ids: bool = True,
+    model: ReadingModel | None = None,
 ) -> list[str]:
     """The texts of an `input` in any of its four forms; `name` is its field, for errors.
 
-    `accept_ids` False: ids are refused, as they may be those of another tokenizer.
+    `accept_ids` False: ids are refused, as they may be those of another tokenizer. `model`: whose ids they are; None:
+    those of the model of the call.
     """
     if not isinstance(given, str) and not given:
         raise InputError(f"{name} is empty: give at least one text")
@@ -209,7 +229,7 @@ async def input_texts(
                 f"If they are ids of the tokenizer of {call.model_name}, start the server with --accept-token-ids"
             )
         lists = every if isinstance(every[0], list) else [every]
-        every = await call.work(lambda: decode_exact_ids(call, lists, name), long=is_long_ids(lists))
+        every = await call.work(lambda: decode_exact_ids(call, lists, name, model), long=is_long_ids(lists))
     call.limits.check_texts(every, name)
     return every
 
@@ -219,9 +239,17 @@ def is_long_ids(lists: Sequence[Sequence[int]]) -> bool:
     return CHARACTERS_PER_TOKEN * sum(map(len, lists)) > LONG_CHARACTERS
 
 
-def decode_ids(call: Call, lists: Sequence[Sequence[int]], name: str, *, special: bool = False) -> list[str]:
+def decode_ids(
+    call: Call,
+    lists: Sequence[Sequence[int]],
+    name: str,
+    model: ReadingModel | None = None,
+    *,
+    special: bool = False,
+) -> list[str]:
     """The texts that lists of token ids stand for. `special`: special tokens are written too."""
-    tokenizer, limits, count = call.model.tokenizer, call.limits, sum(map(len, lists))
+    tokenizer, limits, count = (model or call.model).tokenizer, call.limits, sum(map(len, lists))
+    model_name = call.model_name if model is None else model.name
     if len(lists) > limits.texts:
         raise TooLarge(f"{name} has {len(lists):,} lists; one request takes at most {limits.texts:,}")
     if count > limits.tokens:
@@ -236,19 +264,21 @@ def decode_ids(call: Call, lists: Sequence[Sequence[int]], name: str, *, special
         wrong = next((each for each in ids if not 0 <= each < size), None)
         if wrong is not None:
             raise InputError(
-                f"{name} has the token id {wrong}; {call.model_name} knows ids from 0 to {size - 1}. "
+                f"{name} has the token id {wrong}; {model_name} knows ids from 0 to {size - 1}. "
                 "Send texts, or ids of this model's own tokenizer (those of tiktoken mean other words)"
             )
     return [tokenizer.text(ids, special=special) for ids in lists]
 
 
-def decode_exact_ids(call: Call, lists: Sequence[Sequence[int]], name: str) -> list[str]:
+def decode_exact_ids(
+    call: Call, lists: Sequence[Sequence[int]], name: str, model: ReadingModel | None = None
+) -> list[str]:
     """As `decode_ids`, refusing ids that the tokenizer would not make of that text.
 
     So a vector is that of the very ids that were sent, and most ids of another tokenizer are noticed.
     """
-    tokenizer = call.model.tokenizer
-    texts = decode_ids(call, lists, name)
+    tokenizer = (model or call.model).tokenizer
+    texts = decode_ids(call, lists, name, model)
     contents = (
         content
         for start in range(0, len(texts), TOKENIZED_AT_ONCE)
@@ -257,14 +287,15 @@ def decode_exact_ids(call: Call, lists: Sequence[Sequence[int]], name: str) -> l
     for position, (ids, again) in enumerate(zip(lists, contents, strict=True)):
         sent = [each for each in ids if each not in tokenizer.special_ids]
         if sent != [each for each in again.tolist() if each not in tokenizer.special_ids]:
+            model_name = call.model_name if model is None else model.name
             raise InputError(
-                f"{name}[{position}] is no sequence of token ids that the tokenizer of {call.model_name} makes. "
+                f"{name}[{position}] is no sequence of token ids that the tokenizer of {model_name} makes. "
                 "Send texts, or ids of this model's own tokenizer (those of tiktoken mean other words)"
             )
     return texts
 
 
-def last_tokens(model: Model, text: str, prompt: str = "") -> str:
+def last_tokens(model: ReadingModel, text: str, prompt: str = "") -> str:
     """As much of the end of a text as the model reads."""
     if model.max_length is None:
         return text
@@ -281,12 +312,14 @@ def last_tokens(model: Model, text: str, prompt: str = "") -> str:
     return text
 
 
-async def keep_ends(call: Call, texts: list[str], prompt: str = "") -> list[str]:
-    """Of each text as much of the end as the model reads after the prompt."""
+async def keep_ends(
+    call: Call, texts: list[str], prompt: str = "", model: ReadingModel | None = None
+) -> list[str]:
+    """Of each text as much of the end as the model (None: that of the call) reads after the prompt."""
 
     def work() -> list[str]:
         check_tokens(call, texts)
-        return [last_tokens(call.model, text, prompt) for text in texts]
+        return [last_tokens(model or call.model, text, prompt) for text in texts]
 
     return await call.work(work, long=is_long(texts))
 
@@ -301,8 +334,13 @@ def first_tokens(model: Model, text: str, most: int) -> str:
 
 def loaded_models(call: Call) -> list[str]:
     """The names of the loaded models, as clients should use them."""
-    cross = call.services.cross_name
-    return [*(each.name for each in call.services.models), *([] if cross is None else [cross])]
+    services = call.services
+    others = (
+        services.cross_name,
+        None if services.sparse is None else services.sparse.name,
+        None if services.late is None else services.late.name,
+    )
+    return [*(each.name for each in services.models), *(each for each in others if each is not None)]
 
 
 def offered_models(call: Call) -> list[Call]:
@@ -322,10 +360,12 @@ def offered_models(call: Call) -> list[Call]:
 def with_model(call: Call, name: str | None, *, reranks: bool = False) -> Call:
     """The call with the model of this name; a name that is not loaded is refused (404).
 
-    None: the only one. `reranks`: the name may also be the cross-encoder's, but not MODEL:query or MODEL:document.
+    None: the only one. `reranks`: the name may also be that of the cross-encoder or of the model for late interaction,
+    but not MODEL:query or MODEL:document.
     """
     models, cross = call.services.models, call.services.cross_name if reranks else None
-    if name is None and (len(models) == 1 or cross is not None):
+    late = call.services.late if reranks else None
+    if name is None and (len(models) == 1 or cross is not None or late is not None):
         return call
     if name is None:
         raise InputError(
@@ -336,16 +376,29 @@ def with_model(call: Call, name: str | None, *, reranks: bool = False) -> Call:
         return replace(call, chosen=chosen)
     if cross is not None and name in (cross, cross.rpartition("/")[2]):
         return call
+    if late is not None and is_called(name, late.name):
+        return replace(call, late_chosen=True)
     base, _, tag = name.rpartition(":")
     side, chosen = _SIDES.get(tag), _model_named(models, base)
     if side is not None and chosen is not None:
         return _with_side(replace(call, chosen=chosen), side, reranks)
     raise RouteError(
         404,
-        f"the model {name[:100]!r} is not loaded here. Loaded: {', '.join(loaded_models(call))}",
+        _other_use(call, name)
+        or f"the model {name[:100]!r} is not loaded here. Loaded: {', '.join(loaded_models(call))}",
         code="model_not_found",
         param="model",
     )
+
+
+def _other_use(call: Call, name: str) -> str | None:
+    """Where a model that cannot answer this request can be used; None: it is not loaded."""
+    sparse, late = call.services.sparse, call.services.late
+    if sparse is not None and is_called(name, sparse.name):
+        return f"the model {sparse.name!r} gives sparse vectors: use it with /v1/sparse or /embed_sparse"
+    if late is not None and is_called(name, late.name):
+        return f"the model {late.name!r} compares texts by their tokens: use it with a route for reranking"
+    return None
 
 
 def _model_named(models: Sequence[ServedModel], name: str) -> ServedModel | None:
