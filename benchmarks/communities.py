@@ -24,8 +24,8 @@ import numpy as np
 import pair_data
 from comparison_flags import WORK, comparison, environments_of, result_file
 from environments import Environments, InstallError
+from gemel.groups.grouping import neighbors_above
 from gemel.groups.methods.communities import group_around_centers
-from gemel.groups.neighbors import neighbors_above
 from gemel.vectors.similarity import normalize
 from machine import describe
 from workers import Worker, WorkerError, say, surroundings

