@@ -22,7 +22,8 @@ WORDS: tuple[bytes, ...] = (
     b"", b"\0", b"\n", b"\r\n", b"\t", b",", b'"', b"'", b"''", b"\\", b"{", b"}", b"[", b"]", b"(", b")", b":", b"#",
     b"-", b"=", b"%s", b"\xef\xbb\xbf", b"\xff", b"\xc3", b"\xed\xa0\x80", b"\xf4\x8f\xbf\xbf", b"\xe2\x80\xa8",
     b"0", b"-1", b"1e999", b"nan", b"inf", b"9223372036854775808", b"99999999999999999999999999", b"true", b"null",
-    b" and ", b" or ", b" not ", b" in (", b" is null", b" between ", b" contains ", b"!=", b"<=", b">=", b"<>",
+    b" and ", b" or ", b" not ", b" in (", b" is null", b" between ", b" contains ", b" like ",
+    b"!=", b"<=", b">=", b"<>",
 )  # fmt: skip
 LARGEST = 1 << 16
 

@@ -83,15 +83,20 @@ def results(model):
     yield gemel.explain(model, TEXTS[0], LONG[:40])
     yield model.encode_report(TEXTS)
     yield model.tokens(TEXTS[:1])[0]
+    yield model.encode_passages([LONG] * 30, tokens=20)
     yield gemel.Ranking(np.arange(50), np.ones(50, np.float32), "logit")
     yield gemel.Relations(("yes", "no"), np.ones((50, 2), np.float32))
-    yield gemel.Scores("sts", "data", "spearman", {"spearman": gemel.Score(82.03, 81.0, 83.0)}, 9, "pairs")
+    scores = gemel.Scores("sts", "data", "spearman", {"spearman": gemel.Score(82.03, 81.0, 83.0)}, 9, "pairs")
+    yield scores
+    yield gemel.RetrievalComparison((scores,) * 50, ())
     yield gemel.VerifyResult(())
     yield gemel.mine_negatives(model, [("a man", "a man is playing")], TEXTS, k=1, ratio=None)
     yield gemel.MultiVectors(np.ones((50, 4), np.float32), np.arange(51), ("word",) * 50)
     row = np.arange(1, dtype=np.int32), np.ones(1, np.float32)
     yield gemel.SparseVectors.of([row] * 50, ("word",))
+    yield gemel.M3Vectors(np.ones((50, 4), np.float32), None, None)
     yield gemel.SparseExplanation(50.0, (gemel.WordMatch("word", 1.0, 1.0, 1.0),) * 50, ())
+    yield gemel.LateExplanation(50.0, (gemel.TokenMatch("word", "text", 1.0, 0, 4),) * 50)
 
 
 def test_a_notebook_shows_a_table_of_the_first_rows(model):

@@ -40,14 +40,15 @@ LAYERS = [
     (("types", "registry", "options", "terminal"), "shared shapes; tables of named things; settings; output"),
     (
         ("files",),
-        "readers and writers of rows; atomic files and locks; child processes, network use, cores and memory",
+        "readers and writers of rows; HTML; atomic files and locks; child processes, network use, cores and memory",
     ),
     (("checkpoint",), "model folders: read, write, find, fetch, convert, fingerprint"),
     (("vectors",), "arrays only: similarity, scan, search, pairs, BM25, quantization, calibration"),
     (("encoder",), "tokenizer, batches, network, architectures, engines, pooling, heads"),
     (("model", "cross_model"), "a bi-encoder; a cross-encoder"),
-    (("evaluation", "index", "export"), "tasks and reports; stored documents; one graph for other runtimes"),
+    (("index", "export"), "stored documents; one graph for other runtimes"),
     (("texts",), "a model applied to texts: folders of vectors, search, pairs, explanations, plans"),
+    (("evaluation",), "tasks, comparisons and reports, for models of every kind"),
     (("groups", "training"), "clusters, duplicates, maps; training and distillation"),
     (("integrations", "compat"), "gemel in other programs, on Ray; the calls of sentence-transformers"),
     (("serve", "sklearn"), "the HTTP server; scikit-learn estimators"),
@@ -243,10 +244,10 @@ def table(measures: list[Measure]) -> str:
 
 
 LIMITS = {
-    "modules": 300,
+    "modules": 306,
     "entries directly under the package": 22,
     "modules in the largest folder": 22,
-    "lines": 71_000,
+    "lines": 82_000,
     "share of lines that are imports": 7.2,
     "modules with one importer and at most 60 lines": 0,
     "class names defined twice or more": 2,

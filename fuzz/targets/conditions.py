@@ -40,6 +40,7 @@ NEWER_ROWS: list[dict[str, Any]] = [
 ]
 NEWER_TEXTS = [
     "tags contains 'x' and day >= '2024-01-01'",
+    "lang like 'e\\%_%' and lang not contains 'x'",
     "not (sizes contains 1) or at < '2000-01-01'",
     "tags is null",
 ]

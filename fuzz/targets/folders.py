@@ -233,10 +233,10 @@ def pair_progress(folder: Path) -> Job:
     return Job([json.dumps(state).encode(), json.dumps({**state, "next_row": 30, "pairs": 3}).encode()], read)
 
 
-@target("cluster-folder", "bytes", "gemel.groups.cluster", "gemel.groups.cluster_folder")
+@target("cluster-folder", "bytes", "gemel.groups.cluster", "gemel.groups.map")
 def cluster_folder(folder: Path) -> Job:
     import gemel
-    from gemel.groups.cluster_folder import ClusteredTexts, read_cluster_folder, write_cluster_folder
+    from gemel.groups.map import ClusteredTexts, read_cluster_folder, write_cluster_folder
 
     texts, vectors = _rows(30)
     clusters = gemel.cluster(vectors, k=3, texts=texts)
@@ -323,3 +323,24 @@ def snapshot_state(folder: Path) -> Job:
         read_snapshot(kept)
 
     return Job([(kept / "state.json").read_bytes()], read)
+
+
+@target("token-index", "bytes", "gemel.vectors.maxsim", "gemel.vectors.token_index")
+def token_index(folder: Path) -> Job:
+    """A saved index of 2-bit token vectors: compiled code reads what its offsets and codes say."""
+    import numpy as np
+
+    import gemel
+    from gemel.vectors.token_index import CentroidCodes, TokenIndex
+
+    vectors = np.random.default_rng(0).normal(size=(300, 8)).astype(np.float32)
+    documents = gemel.MultiVectors(vectors, np.arange(0, 301, 5), ()).as_form("2bit")
+    codes = CentroidCodes.build(documents, 1)
+    TokenIndex(documents, codes, candidates=10, recall=1.0).save(folder / "tokens")
+
+    def read(copy: Path) -> None:
+        rows, scores = TokenIndex.load(copy).search(vectors[:4], 1, threads=1)
+        if rows.shape != scores.shape or len(rows) > 1:
+            raise WrongAnswerError(f"{rows.shape} rows, {scores.shape} scores")
+
+    return _folder_job(folder / "tokens", read)

@@ -10,7 +10,7 @@ from typing import Any
 
 from fuzz.target import Job, WrongAnswerError, target
 
-READERS = ("gemel.checkpoint.gguf", "gemel.checkpoint.gguf_file", "gemel.checkpoint.gguf_tokenizer")
+READERS = ("gemel.checkpoint.gguf", "gemel.checkpoint.gguf_file", "gemel.checkpoint.gguf_file")
 TEXTS = ["a man is playing", "", "the cat \U0001f600 [SEP] <s>", "hello world " * 20]
 WIDTH, INNER, HEADS = 8, 16, 2
 ONES = struct.pack("<16f", *[1.0] * 16)

@@ -35,9 +35,11 @@ POST = {
     "/search": {"query": "a", "texts": ["b", "c", "d"], "k": 2, "offset": 0, "hybrid": True, "rerank": True},
     "/pairs": {"texts": ["a", "b", "a"], "k": 2, "min_score": 0.1, "relation": True},
     "/clusters": {"texts": ["a", "b", "c", "d"], "method": "k-means", "k": 2},
-    "/explain": {"left": "a man", "right": "a cat"},
+    "/explain": {"left": "a man", "right": "a cat", "mode": "words"},
+    "/v1/sparse": {"model": "splade", "input": ["a man"], "input_type": "query", "max_active_dims": 3},
     "/relation": {"left": ["a"], "right": ["b"]},
-    "/indexes/notes/search": {"query": "a man", "k": 3, "where": "year >= 1", "hybrid": True, "offset": 0},
+    "/indexes/notes/search": {"query": "a man", "k": 3, "where": "year >= 1", "mode": "hybrid", "weights": {"words": 2},
+                              "offset": 0},
     "/indexes/notes/get": {"ids": ["a", "zzz"]},
     "/indexes/notes/documents": {"existing": "replace", "documents": [{"id": "a", "text": "b", "fields": {"year": 3}}]},
 }  # fmt: skip
@@ -46,7 +48,6 @@ GET = ("/", "/health", "/health/live", "/health/ready", "/metrics", "/status", "
 COVERS = tuple(
     f"gemel.serve.{name}"
     for name in (
-        "middleware",
         "connection",
         "errors",
         "routes",
@@ -60,6 +61,7 @@ COVERS = tuple(
         "protocols.rerank",
         "protocols.ollama",
         "protocols.search",
+        "protocols.sparse",
         "protocols.pairs",
         "protocols.explain",
         "protocols.indexes",
@@ -71,8 +73,12 @@ def _app(folder: Path) -> tuple[Any, Any]:
     """The application around tiny models and an index in memory, and its services."""
     from gemel.index.open import open_index
     from gemel.serve.options import Limits
+    from gemel.texts.late_model import load_late
+    from gemel.texts.sparse_model import load_sparse
     from serve_case import app_of, make_services
     from serve_models import light_cross, related_model
+    from tiny_late import tiny_late
+    from tiny_sparse import tiny_sparse
 
     model = related_model(folder)
     index = open_index(":memory:", model, fields={"year": "int", "lang": "text"})
@@ -81,6 +87,8 @@ def _app(folder: Path) -> tuple[Any, Any]:
     services = make_services(
         model,
         cross=light_cross(folder / "cross"),
+        sparse=load_sparse(tiny_sparse(folder / "splade")),
+        late=load_late(tiny_late(folder / "colbert")),
         indexes={"notes": index},
         limits=limits,
         name="m",
@@ -175,7 +183,7 @@ class _Transport(asyncio.Transport):
     "http-bytes",
     "lines",
     "gemel.serve.connection",
-    "gemel.serve.middleware",
+    "gemel.serve.app",
     limit_seconds=60.0,
 )
 def http_bytes(folder: Path) -> Job:

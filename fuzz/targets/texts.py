@@ -65,6 +65,56 @@ for _kind in SEEDS:
 _add("jsonl", packed=True)
 
 
+def _add_documents(suffix: str) -> None:
+    @target(f"read-document-{suffix}", "bytes", "gemel.files.document_files", "gemel.files.document_formats")
+    def make(folder: Path) -> Job:
+        path = folder / f"input.{suffix}"
+
+        def read(data: bytes) -> None:
+            from gemel.files.document_files import read_documents
+
+            path.write_bytes(data)
+            reader = read_documents(path)
+            for document in reader:
+                document.text.encode("utf-8")
+                if not document.text or "\0" in document.text:
+                    raise WrongAnswerError(f"a document without text, or with NUL: {document!r}")
+            if any("\n" in each.reason for each in reader.skipped):
+                raise WrongAnswerError("a reason of several lines")
+
+        return Job(_document_seeds(suffix), read)
+
+
+def _document_seeds(suffix: str) -> list[bytes]:
+    page = "BT /F1 12 Tf 20 200 Td (hello) Tj ET"
+    pdf = (
+        "%PDF-1.4\n1 0 obj<</Type/Catalog/Pages 2 0 R>>endobj 2 0 obj<</Type/Pages/Kids[3 0 R]/Count 1>>endobj "
+        "3 0 obj<</Type/Page/Parent 2 0 R/MediaBox[0 0 9 9]/Contents 4 0 R/Resources<</Font<</F1<</Type/Font/Subtype"
+        f"/Type1/BaseFont/Helvetica>>>>>>>>endobj 4 0 obj<</Length {len(page)}>>stream\n{page}\nendstream endobj\n"
+        "trailer<</Root 1 0 R>>\n%%EOF"
+    )
+    seeds = {
+        "pdf": [pdf.encode()],
+        "html": [
+            b"<title>t</title><nav>n</nav><h1 id=a>A</h1><p>b<ul><li>c</ul><pre> d</pre><table><tr><td>e"
+        ],
+        "md": [b"---\ntitle: t\n---\n# A\n\nb [c](d)\n\n- e\n\n|f|g|\n|-|-|\n|h|i|\n\n```\nj\n```\n<p>k\n"],
+    }
+    if suffix != "docx":
+        return seeds[suffix]
+    import docx
+
+    document, out = docx.Document(), io.BytesIO()
+    document.add_heading("A", 1)
+    document.add_paragraph("b")
+    document.save(out)
+    return [out.getvalue()]
+
+
+for _suffix in ("pdf", "html", "md", "docx"):
+    _add_documents(_suffix)
+
+
 @target("read-parquet", "bytes", "gemel.files.rows", "gemel.files.records")
 def parquet(folder: Path) -> Job:
     import pyarrow as pa

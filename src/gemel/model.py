@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from itertools import islice
 from pathlib import Path
 from time import perf_counter
@@ -17,20 +17,17 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from gemel.checkpoint.folder import Checkpoint, read_checkpoint
-from gemel.checkpoint.head import ClassificationHead
-from gemel.encoder.batches import Keep, Lanes, Positions, distinct_rows, run
+from gemel.encoder.batches import Keep, Lanes, Positions, TokenReader, distinct_rows, run, token_embeddings
 from gemel.encoder.engines.engine import Engine, EnginePool
-from gemel.encoder.head import check_finite, classification_probabilities, finish_as, unit_length
-from gemel.encoder.pooling import POOLINGS, join_windows, pool_each
-from gemel.encoder.tokenizer import (
-    PreparedTexts,
-    TextPreparer,
-    TextTokenizer,
-    TokenIds,
-    Windows,
-    check_texts,
-    warn_of_long,
+from gemel.encoder.head import (
+    check_finite,
+    classification_head,
+    finish_as,
+    relation_probabilities,
+    unit_length,
 )
+from gemel.encoder.pooling import POOLINGS, join_windows, pool_each
+from gemel.encoder.tokenizer import PreparedTexts, TextPreparer, TextTokenizer, check_texts, warn_of_long
 from gemel.errors import InputError, ModelError
 from gemel.options import EncodeKeywords, EncodeOptions, EngineName, Precision
 from gemel.terminal import Progress
@@ -39,7 +36,8 @@ from gemel.types import AnyVectors, EncodeReport, FixedAttributes, TokenEmbeddin
 if TYPE_CHECKING:
     from gemel.checkpoint.fingerprint import Fingerprint
     from gemel.encoder.canary import Canary, CanaryCheck
-    from gemel.encoder.passages import PreparedPassage
+    from gemel.encoder.passages import PassageRule, PassageVectors, PreparedPassage
+    from gemel.encoder.tokenizer import TokenIds, Windows
 
 BLOCK = 8192  # texts tokenized at once: enough of each length to fill batches
 
@@ -338,29 +336,7 @@ class Model(FixedAttributes):
         settings = EncodeOptions.of(options, keywords)
         if (side := self._side(settings)) is not self:
             return side.tokens(texts, settings)
-        if settings.on_long == "chunk":
-            raise InputError(
-                "token vectors of a text in chunks are not defined. Use on_long='warn' or 'truncate'"
-            )
-        checked = check_texts(texts)
-        windows = self._preparer.windows(checked, settings)
-        if settings.on_long == "warn":
-            tokens, kept = np.array([(each.tokens, each.kept) for each in windows]).reshape(-1, 2).T
-            warn_of_long(tokens, kept, self._preparer.limit(settings))
-        vectors: list[Vectors] = [np.zeros((0, self.width), np.float32)] * len(checked)
-
-        def keep(positions: Positions, hidden: Vectors) -> None:
-            check_finite(hidden, self.checkpoint)
-            for position, states in zip(positions, hidden, strict=True):
-                vectors[position] = states.copy()
-
-        pieces = [window.pieces[0] for window in windows]
-        self._run(pieces, settings, keep)
-        skipped = self._preparer.prompt_tokens(settings)
-        return [
-            TokenEmbeddings(tuple(self.tokenizer.names(piece)), states, skipped)
-            for piece, states in zip(pieces, vectors, strict=True)
-        ]
+        return token_embeddings(self._reader(settings), check_texts(texts), settings)
 
     def passages(
         self,
@@ -377,9 +353,7 @@ class Model(FixedAttributes):
         """
         from gemel.encoder.passages import split_texts
 
-        settings = EncodeOptions.of(options, keywords)
-        if options is None:
-            settings = self.options_for("document", **keywords)
+        settings = self._document_options(options, keywords)
         return split_texts(self._side(settings)._preparer, check_texts(texts), settings, tokens)
 
     def prepare_passages(
@@ -390,6 +364,37 @@ class Model(FixedAttributes):
 
         self._dim(options)
         return prepare_passages(self._side(options)._preparer, check_texts(texts), options, tokens)
+
+    def encode_passages(
+        self,
+        texts: Sequence[str],
+        options: EncodeOptions | None = None,
+        *,
+        by: PassageRule | Sequence[Sequence[tuple[int, int]]] = "passage",
+        chunks: Literal["late", "plain"] = "late",
+        tokens: int | None = None,
+        overlap: int | None = None,
+        **keywords: Unpack[EncodeKeywords],
+    ) -> PassageVectors:
+        """A vector of each passage of each text; without `options`, with the prompt of `encode_document`.
+
+        chunks: "late": the model reads the text as a whole, and a vector is the mean of the tokens of its passage,
+        which know what is around them (mean pooling only); "plain": each passage is encoded alone.
+        by: passage (whole paragraphs, sentences or words, up to `tokens`), sentence, paragraph, tokens (neighbors share
+        `overlap`), or [(start, stop), ...] of characters for each text. tokens: the most of a passage; None: 128, or
+        no limit for sentences and paragraphs.
+        """
+        from gemel.encoder.passages import PassageDivider, late_passages, plain_passages
+
+        settings, divider = (
+            self._document_options(options, keywords),
+            PassageDivider(by, tokens, overlap, chunks),
+        )
+        side, checked = self._side(settings), check_texts(texts)
+        side._dim(settings)
+        if chunks == "plain":
+            return plain_passages(side._preparer, checked, divider, partial(side.encode, options=settings))
+        return late_passages(side._reader(settings), checked, settings, divider)
 
     def relation(
         self,
@@ -402,13 +407,8 @@ class Model(FixedAttributes):
 
         Options as in encode, except `dim`, `output` and `normalize`: the head fits the vectors of their defaults only.
         """
-        self._classification_head()
-        settings, default = EncodeOptions.of(options, keywords), EncodeOptions()
-        for name in ("dim", "output", "normalize"):
-            if name in keywords or getattr(settings, name) != getattr(default, name):
-                raise InputError(
-                    f"relation takes no {name}: its head was trained on the vectors of the default options"
-                )
+        settings = EncodeOptions.of(options, keywords)
+        classification_head(self.checkpoint, settings, keywords)
         one, other = check_texts(left), check_texts(right)
         if len(one) != len(other):
             raise InputError(f"left has {len(one)} texts but right has {len(other)}; compared one to one")
@@ -417,7 +417,7 @@ class Model(FixedAttributes):
 
     def relation_of(self, left: AnyVectors, right: AnyVectors) -> Vectors:
         """As `relation`, of vectors (n, dim) that `encode` gave with the default options."""
-        return classification_probabilities(self._classification_head(), left, right)
+        return relation_probabilities(self.checkpoint, left, right)
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> Path:
         """Write the model to a folder that `load` and sentence-transformers read, without precision and engine."""
@@ -462,6 +462,9 @@ class Model(FixedAttributes):
         query = self.checkpoint.task is not None and self.checkpoint.default_side == "query"
         return self._query if self._query is not None and query else self
 
+    def _reader(self, options: EncodeOptions) -> TokenReader:
+        return TokenReader(self.checkpoint, self._preparer, partial(self._run, options=options), self.width)
+
     def _run(self, pieces: Sequence[TokenIds], options: EncodeOptions, keep: Keep) -> None:
         precision = options.precision or self.precision
         engine = self._engines[precision]
@@ -495,12 +498,9 @@ class Model(FixedAttributes):
         windows = self._preparer.windows(texts, options)
         return self._vectors(windows, options, Progress(len(texts), "texts", shown=False))
 
-    def _classification_head(self) -> ClassificationHead:
-        if self.checkpoint.relation is None:
-            raise InputError(
-                f"the model {self.name} has no classification head. Train one with --objective classification"
-            )
-        return self.checkpoint.relation
+    def _document_options(self, options: EncodeOptions | None, keywords: EncodeKeywords) -> EncodeOptions:
+        settings = EncodeOptions.of(options, keywords)
+        return self.options_for("document", **keywords) if options is None else settings
 
     def _dim(self, options: EncodeOptions) -> int:
         if options.dim is not None and options.dim > self.dim:

@@ -51,17 +51,18 @@ class ShownResult:
         return line if len(line) <= _LINE else f"{line[: _LINE - 2]}…)"
 
     def _repr_html_(self) -> str:
-        """What Jupyter shows: the first rows, below the line of `repr`."""
+        """What Jupyter shows: the first rows, or all fields of a class without rows, below the line of `repr`."""
         from html import escape
 
-        rows = list(islice(self._shown_rows(), _ROWS + 1))
+        most = _ROWS if type(self)._shown_rows is not ShownResult._shown_rows else len(list(self._fields()))
+        rows = list(islice(self._shown_rows(), most + 1))
         names = list(dict.fromkeys(name for row in rows for name in row))
         head = "".join(f"<th>{escape(name)}</th>" for name in names)
         body = "".join(
             "<tr>" + "".join(f"<td>{escape(_cell(row.get(name, '')))}</td>" for name in names) + "</tr>"
-            for row in rows[:_ROWS]
+            for row in rows[:most]
         )
-        more = f"<p>the first {_ROWS} rows</p>" if len(rows) > _ROWS else ""
+        more = f"<p>the first {most} rows</p>" if len(rows) > most else ""
         return f"<p>{escape(repr(self))}</p><table><tr>{head}</tr>{body}</table>{more}"
 
     def _fields(self) -> Iterator[tuple[str, object]]:

@@ -67,6 +67,10 @@ ANSWERS = {
     "index export": "notes -o exported.jsonl",
     "index facets": "notes title",
     "index update": "notes t1 --set title=new",
+    "index remove-field": "notes title",
+    "index ls": ".",
+    "index snapshot": "notes backups/first",
+    "index restore": "notes restored",
     "index drop": "notes --yes",
 }
 TRAINS = {"train": "tests/training/test_run.py"}

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from gemel.cli import config as config_files
+from gemel.cli import index_documents as writing
 from gemel.cli.main import main
 from gemel.cli.verbs import encode
-from gemel.cli.verbs import index as writing
 
 
 @pytest.fixture(autouse=True)

@@ -37,6 +37,7 @@ HARMLESS = {
         "calibrate",
         "canaries",
         "compact",
+        "costs",
         "durable",
         "exact",
         "exact-only",
@@ -50,6 +51,8 @@ HARMLESS = {
         "ignore-space",
         "json",
         "keep-texts",
+        "late-chunks",
+        "no-dense",
         "no-fields",
         "normalize",
         "online",
@@ -66,6 +69,7 @@ HARMLESS = {
         "vectors",
     ),
     *("bias", "clip-head", "encode-repeats", "warmup-from-zero"),  # arithmetic of training only
+    *("inference-free", "query-expansion"),  # the form of the trained model
 }
 
 

@@ -12,6 +12,7 @@ from gemel.cli.main import main
 from gemel.cli.verbs import evaluate as module
 from gemel.evaluation.task import TASKS
 from tiny import tiny_bert
+from tiny_late import tiny_late
 
 WORDS = [
     "man",
@@ -191,6 +192,91 @@ def test_settings_become_numbers_bools_and_strings():
         "skip_same_id": True,
         "split": "dev",
     }
+
+
+@pytest.fixture
+def collection(tmp_path):
+    corpus = ["doc_id\ttext", *(f"{number}\t{word} {WORDS[number - 1]}" for number, word in enumerate(WORDS))]
+    queries = ["query_id\ttext", *(f"{number}\t{word}" for number, word in enumerate(WORDS))]
+    qrels = ["query_id\tdoc_id\trelevance", *(f"{number}\t{number}\t1" for number in range(len(WORDS)))]
+    for name, lines in {"corpus": corpus, "queries": queries, "qrels": qrels}.items():
+        (tmp_path / f"toy-{name}.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return tmp_path
+
+
+def test_searches_are_compared_with_the_first_in_one_table(
+    run, models, collection, tmp_path, terminal, monkeypatch
+):
+    monkeypatch.setenv("COLUMNS", "220")
+    late = tiny_late(tmp_path / "late")
+    code, out, _ = run(
+        models[0],
+        "bm25",
+        "--task",
+        "retrieval",
+        "--data",
+        collection / "toy",
+        "--hybrid",
+        "--weights",
+        "1,0.5",
+        "--rerank",
+        late,
+        "--candidates",
+        5,
+        "--rounds",
+        20,
+        "--no-progress",
+    )
+    assert code == 0
+    for words in ("retrieval: toy, 15 queries", "ndcg@10", "mrr@10", "recall@100", "difference to one"):
+        assert words in out
+    for words in (
+        "one + 0.5 × bm25",
+        "reranked bm25",
+        "ms per query",
+        "ms per document",
+        "bytes per document",
+    ):
+        assert words in out
+    assert "more with --json or -o: map@100" in out
+
+
+def test_costs_are_in_the_lines_and_in_the_report(run, models, collection, tmp_path):
+    code, out, _ = run(
+        models[0],
+        "bm25",
+        "--task",
+        "retrieval",
+        "--data",
+        collection / "toy",
+        "--costs",
+        "--rounds",
+        20,
+        "-o",
+        tmp_path / "report",
+    )
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert code == 0
+    assert [(row["model"], len(row["compared"])) for row in rows] == [("one", 0), ("bm25", 1)]
+    assert rows[0]["costs"]["bytes_per_document"] == 128
+    assert "Quality and cost" in (tmp_path / "report" / "results.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--weights", "1,2"), "--weights are those of --hybrid"),
+        (("--candidates", "5"), "--candidates are sorted by --rerank"),
+        (("--late-form", "int8"), "--late-form changes what --costs measures"),
+        (("--hybrid", "--weights", "1"), "--weights takes one number for each of 2 models"),
+        (("--hybrid", "--weights", "1,x"), "--weights takes one number for each of 2 models"),
+        (("--costs", "--task", "sts"), "--costs is for the task 'retrieval', not for 'sts'"),
+    ],
+)
+def test_flags_of_searches_that_do_not_fit_are_refused(run, models, collection, arguments, message):
+    code, out, err = run(*models, "--task", "retrieval", "--data", collection / "toy", *arguments)
+    assert (code, out) == (2, "")
+    assert message in err
 
 
 def test_the_help_names_every_task():

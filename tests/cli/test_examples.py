@@ -22,6 +22,7 @@ PARSED = {
     r"^gemel models convert ": "tests/checkpoint/test_convert.py makes pickles",
     r"^gemel serve": "it would run forever",
     r"^gemel index drop notes$": "it asks a question on a terminal",
+    r"--vector-column": "tests/cli/test_index.py adds vectors; the model of the examples is another one",
     r"--on ray": "a cluster is started by tests/integrations/test_ray.py",
     r"postgresql://": "a database is started by tests/index/test_postgres.py",
 }
@@ -34,11 +35,13 @@ FILLED = [
 # What must be there before the examples of a command; "index" and "index create" make their own.
 BEFORE = {
     "index add": ["gemel index create notes"],
+    "index ls": ["gemel index create backups/notes"],
+    "index restore": ["gemel index create first", "gemel index snapshot first backups/2026-11-18"],
     **{
         f"index {name}": FILLED
         for name in (
             *("search", "get", "delete", "stats", "compact", "migrate", "verify", "repair", "words"),
-            *("export", "facets", "update", "drop"),
+            *("export", "facets", "update", "remove-field", "snapshot", "drop"),
         )
     },
 }

@@ -2,9 +2,11 @@
 
 import io
 import json
+import os
 import sys
 from datetime import UTC, date, datetime
 
+import numpy as np
 import pytest
 
 pytest.importorskip("lance", reason="the extra 'index' is not installed")
@@ -12,6 +14,8 @@ pytest.importorskip("lance", reason="the extra 'index' is not installed")
 import gemel
 from gemel.cli.main import main
 from tiny import tiny_bert
+from tiny_late import tiny_late
+from tiny_sparse import tiny_sparse
 
 
 @pytest.fixture(scope="module")
@@ -271,6 +275,39 @@ def test_lists_and_times_of_parquet_go_in_and_out(workspace, capsys):
 # Words and recall.
 
 
+def test_sparse_and_late_vectors_are_stored_searched_and_removed(workspace, capsys):
+    sparse, late = str(tiny_sparse(workspace / "splade")), str(tiny_late(workspace / "colbert"))
+    (workspace / "a.txt").write_text("a man plays a guitar\nthe dog runs\n", encoding="utf-8")
+    _, (made,), _ = run(capsys, "create", "notes", "--sparse", sparse, "--mode", "sparse", "--json")
+    assert (made["sparse"], made["mode"]) == ("splade", "sparse")
+    run(capsys, "add", "notes", "a.txt")
+    _, rows, _ = run(capsys, "search", "notes", "the dog")
+    assert len(rows) == 2 and "cosine" not in rows[0] and rows[0]["score"] > 1
+    _, (row,), _ = run(
+        capsys, "search", "notes", "the dog", "-k", "1", "--mode", "hybrid", "--weights", "dense=2"
+    )
+    assert row["score"] <= 3 / 61 and "cosine" in row
+    assert "no late vectors. It can be searched by: dense, sparse" in refused(
+        capsys, "search", "notes", "the dog", "--mode", "late"
+    )
+    assert "--weights takes names and numbers" in refused(
+        capsys, "search", "notes", "a", "--weights", "dense"
+    )
+    assert "exclude each other" in refused(
+        capsys, "migrate", "notes", "--sparse", sparse, "--without", "sparse"
+    )
+    run(capsys, "migrate", "notes", "--late", late, "--late-form", "int8", "--without", "sparse")
+    _, (facts,), _ = run(capsys, "stats", "notes")
+    assert facts["kinds"]["late"]["form"] == "int8" and facts["mode"] == "hybrid"
+    _, rows, _ = run(capsys, "search", "notes", "the dog", "--rerank", late)
+    assert len(rows) == 2
+    run(capsys, "create", "words", "--no-dense", "--sparse", sparse)
+    assert gemel.open_index("words").dim == 0
+    run(capsys, "build", "both", "a.txt", "--late", late)
+    _, rows, _ = run(capsys, "search", "both", "the dog", "--mode", "late")
+    assert len(rows) == 2
+
+
 def test_words_are_rebuilt_with_stemming(workspace, capsys):
     pytest.importorskip("Stemmer", reason="needs the extra stemming")
     write_lines(
@@ -365,6 +402,116 @@ def test_fields_are_set_and_cleared_without_the_texts(workspace, capsys):
     assert "unknown field" in refused(capsys, "update", "notes", "d0", "--set", "yaer=1")
 
 
+def test_a_search_by_groups_shows_the_best_of_each_value(workspace, capsys):
+    rows = [{"id": f"d{n}", "text": f"a man {n}", "lang": "en" if n < 5 else "de"} for n in range(8)]
+    write_lines(workspace / "a.jsonl", rows)
+    run(capsys, "build", "notes", "a.jsonl")
+    found = run(capsys, "search", "notes", "a man", "--group-by", "lang")[1]
+    assert sorted(row["lang"] for row in found) == ["de", "en"]
+    found = run(capsys, "search", "notes", "--like", "d0", "--group-by", "lang", "--per-group", "2")[1]
+    assert sorted(row["lang"] for row in found) == ["de", "de", "en", "en"]
+    assert "unknown field" in refused(capsys, "search", "notes", "a", "--group-by", "x")
+
+
+def test_indexes_are_listed(workspace, capsys):
+    write_lines(workspace / "a.jsonl", [{"id": "a", "text": "a man"}])
+    run(capsys, "build", "notes", "a.jsonl")
+    run(capsys, "create", "deep/er/empty")
+    rows = run(capsys, "ls")[1]
+    assert [(row["location"], row["documents"], row["problem"]) for row in rows] == [
+        ("deep/er/empty", 0, None),
+        ("notes", 1, None),
+    ]
+    assert run(capsys, "ls", "deep")[1][0]["location"] == "deep/er/empty"
+    assert "there is no folder" in refused(capsys, "ls", "nowhere")
+
+
+def test_a_snapshot_is_written_and_restored(workspace, capsys):
+    write_lines(workspace / "a.jsonl", [{"id": "a", "text": "a man", "year": 3}])
+    run(capsys, "build", "notes", "a.jsonl")
+    (done,) = run(capsys, "snapshot", "notes", "backups/1", "--json")[1]
+    assert (done["location"], done["documents"]) == ("backups/1", 1)
+    run(capsys, "drop", "notes", "--yes")
+    assert run(capsys, "restore", "backups/1", "notes", "--json")[1][0]["documents"] == 1
+    assert run(capsys, "search", "notes", "a man")[1][0]["year"] == 3
+    assert [row["location"] for row in run(capsys, "ls")[1]] == ["backups/1", "notes"]
+    assert "nothing is overwritten" in refused(capsys, "restore", "backups/1", "notes")
+
+
+@pytest.mark.parametrize("form", ["jsonl", "parquet", "csv", "npy", "export"])
+def test_vectors_of_a_file_are_stored_as_they_are(workspace, capsys, model, form):
+    texts = ["a man plays", "two dogs run", "the rain"]
+    vectors = 2 * gemel.load(model).encode(texts, threads=1)
+    rows = [
+        {
+            "id": f"d{n}",
+            "text": text,
+            "year": n,
+            "v": vectors[n].tolist() if form != "export" else [vectors[n].tolist()],
+        }
+        for n, text in enumerate(texts)
+    ]
+    name, column = f"a.{form}", "v"
+    if form == "parquet":
+        pa = pytest.importorskip("pyarrow")
+        pytest.importorskip("pyarrow.parquet").write_table(pa.Table.from_pylist(rows), workspace / name)
+    elif form == "csv":
+        lines = ["id,text,year,v", *(f'{row["id"]},{row["text"]},{row["year"]},"{row["v"]}"' for row in rows)]
+        (workspace / name).write_text("\n".join(lines), encoding="utf-8")
+    else:
+        name = "a.jsonl"
+        write_lines(
+            workspace / name, [{k: v for k, v in row.items() if k != "v" or form != "npy"} for row in rows]
+        )
+    if form == "npy":
+        column = "v.npy"
+        np.save(workspace / column, vectors)
+    done = run(capsys, "build", "notes", name, "--vector-column", column, "--json")[1][0]
+    assert (done["added"], done["encoded"]) == (3, 0)
+    with gemel.open_index("notes", create=False) as index:
+        assert index.fields == {"year": "int"}
+        for each in index.documents(vectors=True):
+            assert np.allclose(each.vectors[0], vectors[int(each.id[1])] / 2, atol=1e-6)
+    assert run(capsys, "add", "notes", name, "--vector-column", column, "--json")[1][0]["unchanged"] == 3
+
+
+def test_vectors_of_another_model_are_refused(workspace, capsys):
+    dim = 32
+    write_lines(
+        workspace / "a.jsonl",
+        [{"id": "a", "text": "a man", "u": 3, "v": [1.0] * dim, "w": [[1.0] * dim] * 2}],
+    )
+    run(capsys, "create", "notes")
+    add = ("add", "notes", "a.jsonl", "--vector-column")
+    assert "is not the one that the model of the index notes makes of it" in refused(capsys, *add, "v")
+    assert "has 2 vectors, one per passage" in refused(capsys, *add, "w")
+    assert "which is no vector: a list of numbers" in refused(capsys, *add, "u")
+    assert "'vv'" in refused(capsys, *add, "vv")
+    assert "is the column of the texts" in refused(capsys, *add, "text")
+    assert "cannot be read" in refused(capsys, *add, "no.npy")
+    np.save(workspace / "two.npy", np.ones((2, dim)))
+    assert "has the shape (2, 32), but a.jsonl has 1 row" in refused(capsys, *add, "two.npy")
+    write_lines(workspace / "b.jsonl", [{"id": "a", "text": "a man", "v": [1.0] * 5}])
+    assert "5 dimensions but the index has 32" in refused(
+        capsys, "add", "notes", "b.jsonl", "--vector-column", "v"
+    )
+    assert "needs a file" in refused(capsys, "add", "notes", "-", "--vector-column", "v")
+    with gemel.open_index("notes", create=False) as index:
+        assert len(index) == 0
+
+
+def test_a_field_is_removed(workspace, capsys):
+    write_lines(workspace / "a.jsonl", [{"id": "a", "text": "a man", "year": 1, "lang": "en"}])
+    run(capsys, "build", "notes", "a.jsonl")
+    assert run(capsys, "remove-field", "notes", "year", "--json")[1] == [
+        {"location": "notes", "field": "year", "documents": 1}
+    ]
+    assert "year" not in run(capsys, "get", "notes", "a")[1][0]
+    write_lines(workspace / "b.jsonl", [{"id": "a", "text": "a man", "lang": "en"}])
+    assert run(capsys, "add", "notes", "b.jsonl", "--json")[1][0]["unchanged"] == 1
+    assert "unknown field 'year'" in refused(capsys, "remove-field", "notes", "year")
+
+
 def test_an_index_is_dropped_after_a_question(workspace, capsys, monkeypatch):
     write_lines(workspace / "a.jsonl", [{"id": "a", "text": "a man"}])
     run(capsys, "build", "notes", "a.jsonl")
@@ -382,3 +529,96 @@ def test_an_index_is_dropped_after_a_question(workspace, capsys, monkeypatch):
     run(capsys, "build", "notes", "a.jsonl")
     assert run(capsys, "drop", "notes", "--yes")[0] == 0
     assert "there is no index at notes" in refused(capsys, "drop", "notes", "--yes")
+
+
+# Folders of files.
+
+
+@pytest.fixture
+def documents(workspace):
+    for package in ("pypdf", "selectolax", "docx", "markdown_it"):
+        pytest.importorskip(package, reason="the extra 'files' is not installed")
+    from document_samples import folder_of_documents
+
+    return folder_of_documents(workspace / "notes")
+
+
+def test_a_folder_becomes_an_index_beside_it(documents, workspace, capsys):
+    code, _, message = run(capsys, "build", "notes/")
+    assert (code, message) == (
+        0,
+        "notes.index: 5 files (0 unchanged), 11 added, 0 replaced, 0 removed, 11 passages encoded\n",
+    )
+    _, (row,), _ = run(capsys, "search", "notes.index", "The third page.", "-k", "1", "--where", "page = 3")
+    shown = {name: row[name] for name in row if name not in ("rank", "score")}
+    assert shown == {
+        "id": "notes/scan.pdf#page=3",
+        "path": "notes/scan.pdf",
+        "title": "scan",
+        "page": 3,
+        "heading": None,
+        "section": 2,
+        "text": "The third page.",
+    }
+    (documents / "page.html").unlink()
+    (documents / "guide.md").write_text("# Guide\nNew.\n", encoding="utf-8")
+    (documents / "bad.pdf").write_bytes(b"no PDF")
+    code, (facts,), message = run(capsys, "build", "notes", "--json")
+    assert (code, facts["location"], facts["added"], facts["removed"]) == (0, "notes.index", 1, 6)
+    assert message == "skipped: notes/bad.pdf: damaged, or no .pdf file (Stream has ended unexpectedly)\n"
+    assert facts["skipped"][0]["path"] == "notes/bad.pdf"
+
+
+def test_the_source_of_an_index_may_be_named_first_or_last(documents, workspace, capsys):
+    for words in (["notes", "one"], ["two", "notes"], ["one", "notes"], ["notes/guide.md", "three"]):
+        code, _, _ = run(capsys, "build", *words, "--glob", "**/*.{md,txt}")
+        assert code == 0
+    assert [len(gemel.open_index(each)) for each in ("one", "two", "three")] == [5, 5, 4]
+    (workspace / "rows.txt").write_text("a text\n", encoding="utf-8")
+    assert "can both be read" in refused(capsys, "build", "notes", "rows.txt")
+    assert "nothing to index" in refused(capsys, "build", "nothing")
+    assert "matches '*.pdx'" in refused(capsys, "build", "notes", "four", "--glob", "*.pdx")
+    assert not (workspace / "four").exists()
+
+
+def test_files_that_are_gone_are_deleted_with_sync_only(documents, workspace, capsys):
+    run(capsys, "build", "notes")
+    (documents / "page.html").unlink()
+    _, (facts,), _ = run(capsys, "add", "notes.index", "notes", "--json")
+    assert (facts["files_unchanged"], facts["removed"]) == (4, 0)
+    _, (facts,), _ = run(capsys, "add", "notes.index", "notes", "--json", "--sync")
+    assert (facts["files_removed"], facts["removed"]) == (1, 2)
+
+
+def test_flags_of_rows_and_of_files_do_not_mix(documents, workspace, capsys):
+    run(capsys, "build", "notes")
+    assert "document files, not rows" in refused(capsys, "add", "notes.index", "notes", "--no-fields")
+    (workspace / "rows.txt").write_text("a text\n", encoding="utf-8")
+    message = refused(capsys, "add", "notes.index", "rows.txt", "--glob", "*.md")
+    assert "--glob is for a folder" in message
+
+
+def test_a_folder_in_which_nothing_can_be_read_is_an_error(workspace, capsys):
+    (workspace / "bad").mkdir()
+    (workspace / "bad" / "a.txt").write_bytes(b"\xff\xfe\xff")
+    assert "none of 1 file could be read" in refused(capsys, "build", "bad")
+
+
+def test_a_folder_can_be_indexed_with_late_chunks_and_a_mode(documents, workspace, capsys):
+    code, _, _ = run(capsys, "build", "notes", "--late-chunks", "--passage-tokens", "16", "--mode", "hybrid")
+    _, (facts,), _ = run(capsys, "stats", "notes.index")
+    assert (code, facts["late_chunks"], facts["passage_tokens"]) == (0, True, 16)
+    assert gemel.open_index("notes.index").mode == "hybrid"
+    assert run(capsys, "build", "notes")[0] == 0  # settings of the index stay
+    assert run(capsys, "verify", "notes.index", "--json")[0] == 0
+    _, (facts,), _ = run(
+        capsys, "migrate", "notes.index", "--model", workspace_model(), "--no-late-chunks", "--json"
+    )
+    assert facts["encoded"] > 0
+    assert run(capsys, "stats", "notes.index")[1][0]["late_chunks"] is False
+    run(capsys, "create", "empty", "--late-chunks")
+    assert run(capsys, "stats", "empty")[1][0]["late_chunks"] is True
+
+
+def workspace_model():
+    return os.environ["GEMEL_MODEL"]

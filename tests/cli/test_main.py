@@ -82,7 +82,7 @@ def test_an_unknown_verb_is_answered_with_the_nearest_one(capsys):
     ("words", "start"),
     [
         ("index add nowhere nofile.txt", "gemel index add: "),
-        ("index migrate nowhere", "gemel index migrate: Missing option"),
+        ("index migrate nowhere", "gemel index migrate: no index at nowhere"),
         (
             "index serch nowhere",
             "gemel index: No such command 'serch'. Did you mean 'search'? See: gemel index",

@@ -5,8 +5,10 @@ import json
 import pytest
 from tests.texts.test_search_and_pairs import TEXTS
 
+import gemel
 from gemel.cli.main import main
 from tiny import tiny_bert
+from tiny_late import tiny_late
 
 
 @pytest.fixture
@@ -107,7 +109,7 @@ def test_a_table_has_a_column_of_differences_only_if_it_shows_any(workspace, cap
 
 def test_only_pairs_that_a_table_shows_are_checked(workspace, capsys, monkeypatch):
     checked = []
-    monkeypatch.setattr("gemel.texts.differences.differences", lambda *texts: checked.append(texts) or ())
+    monkeypatch.setattr("gemel.texts.explanation.differences", lambda *texts: checked.append(texts) or ())
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     assert main(["pairs", "texts.tsv", "-k", "150"]) == 0
     assert "50 more; write all of them with -o FILE" in capsys.readouterr().err
@@ -214,6 +216,18 @@ def test_ids_and_texts_are_the_same_with_a_condition_and_without(workspace, caps
         told = [run(capsys, *words, *more) for more in ((), ("--where", "n = 1"))]
         assert [(code, rows) for code, rows, _ in told] == [(2, [])] * 2
         assert all("a.jsonl:2: " in stderr for _, _, stderr in told)
+
+
+def test_search_reranks_by_a_model_for_late_interaction(workspace, capsys):
+    folder = str(tiny_late(workspace / "late"))
+    code, rows, _ = run(
+        capsys, "search", "texts.tsv", "rain", "-k", "3", "--rerank", folder, "--candidates", "9"
+    )
+    assert code == 0
+    late = gemel.load_late(folder)
+    scores = [float(late.scores(["rain"], [row["text"]], on_long="truncate")[0]) for row in rows]
+    assert [row["score"] for row in rows] == pytest.approx(scores, abs=1e-4)
+    assert scores == sorted(scores, reverse=True)
 
 
 def test_search_reranks_by_a_cross_encoder(workspace, capsys):

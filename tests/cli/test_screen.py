@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from gemel.cli.main import main
 from gemel.cli.output import cell, echo, echo_path, printable_warnings
-from gemel.files.write_rows import write_rows
+from gemel.files.rows import write_rows
 from gemel.terminal import printable, printable_json
 from tiny import tiny_bert
 

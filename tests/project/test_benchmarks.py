@@ -16,8 +16,10 @@ import crew  # noqa: E402
 import encode  # noqa: E402
 import environments  # noqa: E402
 import flops  # noqa: E402
+import kinds  # noqa: E402
 import machine  # noqa: E402
 import memory  # noqa: E402
+import pages  # noqa: E402
 import quality  # noqa: E402
 import systems  # noqa: E402
 import table  # noqa: E402
@@ -322,13 +324,62 @@ def test_the_machine_is_described_without_its_name():
     assert "node" not in result
 
 
-@pytest.mark.parametrize("script", ["encode.py", "memory.py", "table.py"])
+@pytest.mark.parametrize("script", ["encode.py", "kinds.py", "memory.py", "table.py"])
 def test_help_needs_no_peer(script):
     done = subprocess.run(
         [sys.executable, str(FOLDER / script), "--help"], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
     assert "python benchmarks/" in done.stdout
+
+
+KINDS = {
+    "machine": {"processor": "Abacus"},
+    "threads": 2,
+    "models": {"dense": "small", "late": "tokens"},
+    "late_form": "float16",
+    "candidates": 50,
+    "sets": {"toy": {"queries": 3, "documents": 1200}},
+    "rows": [
+        {"dataset": "toy", "search": "dense", "ndcg@10": [40.0, 35.5, 44.4], "mrr@10": [50.0, None, None],
+         "recall@100": [None, None, None], "ms_per_query": 1.234, "ms_per_document": 2.5, "bytes_per_document": 1536.0},
+        {"dataset": "toy", "search": "words", "ndcg@10": [38.0, 33.0, 42.0], "mrr@10": [49.0, 44.0, 54.0],
+         "recall@100": [80.0, 70.0, 90.0], "difference": [-2.0, -4.0, 0.1], "ms_per_query": 0.1},
+    ],
+}  # fmt: skip
+
+
+def test_the_kinds_of_search_are_a_table_per_collection():
+    block = pages.kinds(KINDS)
+    assert "Abacus, 2 threads; dense: small, late: tokens; words: BM25" in block
+    assert "toy, 3 queries, 1,200 documents:" in block
+    first, second = ([cell.strip() for cell in line.split("|")[1:-1]] for line in block.splitlines()[-2:])
+    assert first == ["dense", "40.0 [35.5, 44.4]", "50.0", "–", "–", "1.23", "2.50", "1,536"]
+    assert second[4:] == ["-2.0 [-4.0, +0.1]", "0.10", "–", "–"]
+
+
+def test_a_table_without_results_says_what_makes_them(tmp_path):
+    assert "python benchmarks/kinds.py" in pages._block(tmp_path / "kinds.json", pages.kinds)
+
+
+def test_questions_with_answers_become_a_collection(tmp_path):
+    rows = ["question\tanswer_sentence\tlabel", "who\tme\t1", "who\tyou\t0", "what\tyou\t0", "why\tme\t0"]
+    (tmp_path / "qa.tsv").write_text("\n".join([*rows, "why\tso\t1"]) + "\n")
+    collection = kinds.passages(tmp_path / "qa.tsv")
+    assert collection.queries == ("who", "why")
+    assert collection.corpus == ("me", "you", "so")
+    assert collection.gains == ({0: 1.0, 1: 0.0}, {0: 0.0, 2: 1.0})
+    assert collection.left_out == 1
+    part = kinds.part_of(collection, 2)
+    assert part.corpus == ("me", "so")
+    assert part.gains == ({0: 1.0}, {0: 0.0, 1: 1.0})
+    assert kinds.part_of(collection, 9).corpus == collection.corpus
+
+
+def test_words_are_fused_with_each_model_and_all_together():
+    assert [list(each) for each in kinds.hybrids(["dense", "words"])] == [["dense", "words"]]
+    names = [list(each) for each in kinds.hybrids(["dense", "words", "late"])]
+    assert names == [["dense", "words"], ["late", "words"], ["dense", "words", "late"]]
 
 
 def test_the_tables_of_the_pages_are_those_of_the_results():

@@ -21,10 +21,23 @@ GROUPS = {
         "load_sparse",
         "SparseModel",
         "SparseVectors",
+        "InvertedFile",
         "SparseOptions",
         "SparseKeywords",
         "SparseExplanation",
         "WordMatch",
+    ),
+    "Late interaction": (
+        *(
+            "load_late",
+            "LateModel",
+            "MultiVectors",
+            "Codebook",
+            "maxsim",
+            "LateExplanation",
+            "TokenMatch",
+            "TokenIndex",
+        ),
     ),
     "Encoding to disk": (
         *("encode_to_folder", "FolderResult", "FolderProgress", "read_folder", "EncodedFolder"),
@@ -39,7 +52,9 @@ GROUPS = {
     ),
     "The index": (
         *("open_index", "Index", "Answer", "Hit", "Count", "IndexDocument", "IndexStats", "WriteResult"),
-        *("VerifyResult", "MigrateResult", "repair_index", "RepairResult", "drop_index", "Store"),
+        "IndexExplanation",
+        *("VerifyResult", "MigrateResult", "SnapshotResult", "restore_index", "list_indexes", "IndexSummary"),
+        *("attach_index", "repair_index", "RepairResult", "drop_index", "Store"),
     ),
     "Training and evaluation": (
         *("train", "TrainResult", "TrainOptions", "distill", "DistillResult", "StudentAgreement"),

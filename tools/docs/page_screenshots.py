@@ -105,6 +105,9 @@ def fill(page: Page, shot: Shot, address: str) -> None:
         page.wait_for_selector("#source option[value='=notes']", state="attached")
         page.fill("#query", "someone making music")
         page.wait_for_selector(".hit")
+        if shot.size == WIDE:
+            page.locator(".hit button.link").first.click()
+            page.wait_for_selector(".hit .sentence")
     elif shot.tab == "server":
         send_requests(address, 50)
     else:

@@ -96,12 +96,16 @@ scores = client.sentence_similarity(
 
 `truncate: false` refuses texts over the model's maximum length; otherwise they are truncated at the end or, with
 `truncation_direction: "Left"`, at the beginning. `POST /` is `/embed`, or `/similarity` if `inputs` has a
-`source_sentence`. `/embed_sparse` always answers 424.
+`source_sentence`. `/embed_sparse` needs a server with `--sparse`, and answers 424 without: see
+[sparse vectors](#sparse-vectors).
 """
 RERANK = """
 `/rerank`, `/v2/rerank` and `/v1/rerank` return the scores of the cross-encoder of `--rerank` after a sigmoid
-(`raw_scores`: the output itself). Without a cross-encoder they return (1 + cosine) / 2 (`raw_scores`: the cosine), as
-in the answer above. `/v1/score` returns the cross-encoder's score after a sigmoid, or the cosine.
+(`raw_scores`: the output itself). Without a cross-encoder, the model of `--late` scores; with both, it does so for
+requests that name it as `model`. They then return (1 + x) / 2, where x is the MaxSim divided by the number of vectors
+of the query (`raw_scores`: the MaxSim). Without either they return (1 + cosine) / 2 (`raw_scores`: the cosine), as in
+the answer above. `/v1/score` returns the cross-encoder's score after a sigmoid, the MaxSim, or the cosine.
+`meta.score_kind` of `/v1/rerank` and `/v2/rerank` says which: `probability`, `maxsim` or `cosine`.
 
 `/predict` and `/relation` need a model with a classification head (`gemel train --objective classification`) or a
 cross-encoder with classes. Their inputs are pairs of texts. Without either:
@@ -127,9 +131,20 @@ OWN = """## Search, pairs, clusters
 `/search` searches an index (`"index": "notes"`) or the texts of the request. `percentile` is the percentage of random
 pairs of these texts, or of passages of the index, with a lower cosine; it is null for fewer than 46 texts. For an index
 it is estimated from a sample of up to 2,000 passages, drawn again when the index has grown by half. `relation` contains
-the probabilities of the model's classification head, or null if there is none. `hybrid` adds a ranking by words,
-`rerank` sorts the best results again with the cross-encoder; `scored_by` says which score `score` is. Use `k` and
-`offset` for paging.
+the probabilities of the model's classification head, or null if there is none. Use `k` and `offset` for paging.
+
+| `mode` | ranks by | `scored_by` |
+|---|---|---|
+| `dense` | vectors | `cosine` |
+| `sparse` | weights of words (`--sparse`); texts without a common word are left out | `sparse`: their product |
+| `late` | vectors of tokens (`--late`) | `late`: the MaxSim |
+| `words` | words; texts without one of the query are left out | `words`: BM25 |
+| `hybrid` | several of these rankings, fused with `weights` | `fusion`: reciprocal ranks |
+
+Without a `mode` it is that of the index, `hybrid` if there are `weights`, or `dense` for texts. `hybrid` fuses all that
+there is, without words where there are weights of words; a weight of 0 leaves a ranking out. `"hybrid": true` is short
+for that mode. `rerank` sorts the best results again, with the cross-encoder (`scored_by`: `cross`) or else by late
+interaction. `cosine` is null if the search did not use vectors. An index has the modes of the vectors that it stores.
 """
 PAIRS = """
 Give one of `k`, `min_score` and `expected_false` (the number of random pairs that may be included; needs 46 texts or
@@ -143,6 +158,30 @@ HDBSCAN and an explicit t-SNE accept at most 2,000 texts here: for more use `gem
 EXPLAIN = """## Explanations
 
 Both tables sum to the score; a negative cell lowers it. Texts may have up to 512 tokens.
+"""
+MATCHES = """
+With another `mode`, `left` is a query and `right` a text that it found. `sparse` lists the words of both with the
+product of their weights, `late` the best token of the text for each token of the query with the product of their
+vectors, `words` the common words. `adds` of all `matches` sums to the score. `spans` says where a match is in the text,
+in characters (code points); it is empty for a word that the sparse encoder adds to the text, and for special tokens.
+`missing` has the words of the query that the text lacks. With `index`, the models of that index are used, and its rules
+for words.
+"""
+SPARSE = """## Sparse vectors
+
+A server that was started with `--sparse` has two routes for weights of words. `/embed_sparse` is that of
+text-embeddings-inference: `inputs`, `truncate`, `truncation_direction` and `prompt_name` as in `/embed`; the answer
+has, for each input, a list of `{"index": …, "value": …}`, by ascending index (the id of the token). `/v1/sparse` also
+names the tokens, heaviest first:
+
+```text
+{"object": "list", "data": [{"index": 0, "object": "sparse_embedding", "indices": […], "values": […],
+  "tokens": […]}], "model": …, "dimensions": …, "usage": …}
+```
+
+`input_type` is `query` or `document`: with the prompt and the modules of that side, if the encoder has them (for
+`/embed_sparse`, `prompt_name` is one of these words). `max_active_dims` keeps only the largest weights. Without
+`--sparse`:
 """
 INDEXES = """## Indexes
 
@@ -218,14 +257,21 @@ PARTS: list[str | Example] = [
     Example("/api/embed", {"model": MODEL, "input": [GUITAR, MUSIC]}),
     Example("/api/embeddings", {"model": MODEL, "prompt": GUITAR}),
     Example("/api/tags", method="GET"),
+    SPARSE,
+    Example("/embed_sparse", {"inputs": GUITAR}),
+    Example("/v1/sparse", {"input": GUITAR, "input_type": "document", "max_active_dims": 8}),
     OWN,
     Example("/search", {"query": "Who plays music?", "texts": TEXTS, "k": 2}),
+    Example("/search", {"query": "guitar", "texts": TEXTS, "mode": "words"}),
+    Example("/search", {"query": "guitar", "texts": TEXTS, "mode": "late"}),
     PAIRS,
     Example("/pairs", {"texts": TEXTS, "k": 1}),
     CLUSTERS,
     Example("/clusters", {"texts": TEXTS, "min_score": 0.5}),
     EXPLAIN,
     Example("/explain", {"left": "guitar music", "right": "a song"}),
+    MATCHES,
+    Example("/explain", {"left": "playing the guitar", "right": GUITAR, "mode": "words"}),
     Example("/relation", {"left": [GUITAR], "right": [MUSIC]}),
     INDEXES,
     Example("/indexes/notes/documents", {"documents": DOCUMENTS, "existing": "replace"}),

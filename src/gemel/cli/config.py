@@ -88,6 +88,7 @@ _USER_ONLY = {
 
 _NEVER = {
     **dict.fromkeys(("overwrite", "now", "yes"), "it replaces what is there, so each run has to ask for it"),
+    "sync": "it deletes documents, so each run has to ask for it",
     "force": "it continues where a run would stop, so each run has to ask for it",
     **dict.fromkeys(("resume", "save", "forget", "show"), "it is about one run"),
     **dict.fromkeys(

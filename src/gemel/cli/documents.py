@@ -1,4 +1,4 @@
-"""What verbs read: texts with ids or row numbers, and documents of an index with typed fields.
+"""What verbs read: texts with ids or row numbers, documents of an index with typed fields, and folders of files.
 
 Columns of .csv and .tsv have no types; one that contains only whole numbers, numbers, dates or times is read as such.
 """
@@ -8,11 +8,15 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime
+from functools import wraps
+from pathlib import Path
 from types import GenericAlias
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
+
+import click
 
 from gemel.cli.output import echo
 from gemel.errors import InputError, did_you_mean
@@ -22,14 +26,19 @@ from gemel.files.rows import (
     Columns,
     Row,
     SkippedRows,
+    as_json,
     read_rows,
     row_of,
     text_column_of,
 )
-from gemel.files.write_rows import as_json
-from gemel.index.fields import TYPES, checked_time, plain_value
+from gemel.index.fields import TYPES, checked_time, plain_value, shortened
 from gemel.index.port import LISTS, FieldType
 from gemel.terminal import counted
+
+if TYPE_CHECKING:
+    from gemel.index.index import Index
+
+_VECTOR = "vector"  # the type of a column of vectors, which no field has
 
 _TRUE, _FALSE = ("true", "yes", "1"), ("false", "no", "0")
 
@@ -120,6 +129,8 @@ class InputDocument:
     text: str
     id: str | None
     fields: dict[str, Any]
+    vector: Any = None
+    """(dim,) of the file; None: it is to be encoded."""
 
 
 @dataclass(frozen=True)
@@ -133,6 +144,72 @@ class Stream:
     """Those of the fields whose type was taken from the values of a table."""
 
 
+@dataclass(frozen=True, eq=False)
+class GivenVectors:
+    """The vectors of `--vector-column`: a column of the file, or an array with one row for each of its rows."""
+
+    column: str | None
+    array: Any = None
+
+    @classmethod
+    def named(cls, name: str, file: DocumentFile) -> GivenVectors:
+        """`name`: a column, or a .npy file."""
+        if not name.endswith(".npy"):
+            check_columns(file, {name: None})
+            if name in (file.text, file.id):
+                raise InputError(
+                    f"--vector-column {name} is the column of the {'texts' if name == file.text else 'ids'}"
+                )
+            return cls(name)
+        import numpy as np
+
+        try:
+            array = np.load(name, mmap_mode="r", allow_pickle=False)
+        except (OSError, ValueError) as error:
+            raise InputError(f"--vector-column {name} cannot be read: {error}") from error
+        rows = sum(1 for _ in file.file.records([file.text]))
+        if array.ndim != 2 or len(array) != rows:
+            raise InputError(
+                f"--vector-column {name} has the shape {array.shape}, but {file.file.name} has {counted(rows, 'row')}: "
+                "one vector is needed for each"
+            )
+        return cls(None, array)
+
+    def of(self, document: InputDocument) -> InputDocument:
+        """The document with its vector."""
+        if self.column is None:
+            return replace(document, vector=self.array[document.row])
+        fields = dict(document.fields)
+        return replace(document, vector=fields.pop(self.column), fields=fields)
+
+
+def _vector(value: object, where: str) -> Any:  # noqa: ANN401 - an array of numpy, which is loaded late
+    import numpy as np
+
+    listed = value
+    if isinstance(listed, str):  # in .csv and .tsv
+        try:
+            listed = json.loads(listed)
+        except ValueError:
+            listed = None
+    if (
+        isinstance(listed, list) and listed and isinstance(listed[0], list)
+    ):  # as `gemel index export` writes it
+        if len(listed) > 1:
+            raise InputError(
+                f"{where} has {len(listed)} vectors, one per passage. Only documents of one passage can be added with "
+                "their vector: add the file without --vector-column"
+            )
+        listed = listed[0]
+    try:
+        vector = np.asarray(listed, dtype=np.float32)
+        if vector.ndim != 1 or not len(vector):
+            raise ValueError
+    except (TypeError, ValueError):
+        raise InputError(f"{where} is {repr(value)[:40]}, which is no vector: a list of numbers") from None
+    return vector
+
+
 @dataclass(frozen=True)
 class DocumentFile:
     """A file with the role of each of its columns."""
@@ -144,8 +221,12 @@ class DocumentFile:
     fields: Mapping[str, Any]
     """Every other column, with its type."""
 
-    def documents(self, fields: Mapping[str, Any], skipped: SkippedRows) -> Iterator[InputDocument]:
+    def documents(
+        self, fields: Mapping[str, Any], skipped: SkippedRows, vectors: GivenVectors | None = None
+    ) -> Iterator[InputDocument]:
         """The rows, with these of the fields; one that a row of .jsonl lacks is null. No row at all is an error."""
+        if vectors is not None and vectors.column is not None:
+            fields = {**fields, vectors.column: _VECTOR}
         named = [self.text, *([self.id] if self.id else [])]
         records = self.file.records(
             [*named, *fields], optional=[name for name in fields if name not in named]
@@ -154,6 +235,7 @@ class DocumentFile:
         for number, record in enumerate(records):
             try:
                 document = self._document(number, record, named, fields)
+                document = document if vectors is None else vectors.of(document)
             except InputError as error:
                 skipped.add(str(error))
                 continue
@@ -170,7 +252,12 @@ class DocumentFile:
             raise self.file.error(row)  # type: ignore[arg-type]  # one of the two is
         values = zip(fields.items(), record.values[len(named) :], strict=True)
         where = f"{self.file.name}:{record.line}"
-        typed = {name: typed_cell(value, kind, f"{where}: {name}") for (name, kind), value in values}
+        typed = {
+            name: _vector(value, f"{where}: {name}")
+            if kind == _VECTOR
+            else typed_cell(value, kind, f"{where}: {name}")
+            for (name, kind), value in values
+        }
         return InputDocument(number, row.text, row.id if self.id else None, typed)
 
 
@@ -249,24 +336,42 @@ def documents_of(
     *,
     known: Mapping[str, Any],
     skip_bad: bool = False,
+    vectors: str | None = None,
 ) -> Stream:
     """The file, streamed. `wanted` None: every other column is a field, typed as in the index, else as in the file.
 
-    A wanted field without a type (None) has that of the index or of the file, too.
+    A wanted field without a type (None) has that of the index or of the file, too. `vectors`: see `GivenVectors`.
     """
     skipped = SkippedRows(skip_bad)
     if path == "-":
+        if vectors is not None:
+            raise InputError("--vector-column needs a file: standard input has only lines of text")
         return Stream(_typed_lines(skipped), {}, False, skipped)
     file = document_file(path, text_column, id_column)
     if wanted is not None:
         check_columns(file, wanted)
-    chosen = dict.fromkeys(file.fields) if wanted is None else wanted
+    given = None if vectors is None else GivenVectors.named(vectors, file)
+    chosen = dict.fromkeys(name for name in file.fields if name != vectors) if wanted is None else wanted
     fields = {name: known.get(name) or kind or file.fields.get(name, "text") for name, kind in chosen.items()}
     guessed = {name: kind for name, kind in fields.items() if not known.get(name) and not chosen[name]}
     if file.file.kind not in ("csv", "tsv"):
         guessed = {}
     recognized = {name: kind for name, kind in guessed.items() if kind != "text"}
-    return Stream(file.documents(fields, skipped), fields, file.id is not None, skipped, recognized)
+    return Stream(file.documents(fields, skipped, given), fields, file.id is not None, skipped, recognized)
+
+
+def of_model(documents: Iterator[InputDocument], index: Index) -> Iterator[InputDocument]:
+    """The documents, if the vector of the first is the one that the model of the index makes of its text."""
+    for number, document in enumerate(documents):
+        whole = len(document.vector) == index.dim and bool(
+            document.vector.any()
+        )  # else `add` says what is wrong
+        if not number and whole and document.text and not index.made_by_model(document.text, document.vector):
+            raise InputError(
+                f"the vector of {shortened(repr(document.text))} in --vector-column is not the one that the model of "
+                f"the index {index.location} makes of it. Give vectors of that model, or leave --vector-column out"
+            )
+        yield document
 
 
 def _typed_lines(skipped: SkippedRows) -> Iterator[InputDocument]:
@@ -362,6 +467,89 @@ def _number(value: object, kind: FieldType, where: str) -> object:
     return value
 
 
+@dataclass(frozen=True)
+class FileChoice:
+    """The flags for document files, as given; None: not given."""
+
+    glob: str | None
+    max_size: str | None
+    sync: bool
+
+    def settings(self) -> dict[str, Any]:
+        """As arguments of `read_documents`, which knows the defaults."""
+        given = {"glob": self.glob, "max_size": self.max_size}
+        return {name: value for name, value in given.items() if value is not None}
+
+    def refuse(self, source: str) -> None:
+        """An error if one of them was given for rows of a table."""
+        given = {"--glob": self.glob, "--max-size": self.max_size, "--sync": self.sync}
+        for flag, value in given.items():
+            if value and not Path(source).exists() and source != "-":
+                raise InputError(f"no file or folder at {source}")
+            if value:
+                raise InputError(
+                    f"{flag} is for a folder of document files, but {source} is one file with rows"
+                )
+
+
+def file_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`--glob`, `--max-size` and `--sync`; the command gets them as one argument `choice`."""
+    glob = click.option(
+        "--glob",
+        metavar="PATTERN",
+        help="Which files of a folder, e.g. '**/*.{md,pdf}'. Default: all of md, html, txt, pdf and docx.",
+    )
+    size = click.option("--max-size", metavar="SIZE", help="Skip larger files of a folder. Default: 50MB.")
+    sync = click.option(
+        "--sync",
+        is_flag=True,
+        help="Delete the documents of files that are gone from the folder. `build` always does.",
+    )
+
+    @wraps(function)
+    def call(*arguments: Any, glob: str | None, max_size: str | None, sync: bool, **values: Any) -> Any:  # noqa: ANN401
+        return function(*arguments, choice=FileChoice(glob, max_size, sync), **values)
+
+    return glob(size(sync(call)))
+
+
+def has_document_files(source: str) -> bool:
+    """A folder, or a file of a type that has no rows."""
+    from gemel.files.document_formats import DOCUMENT_SUFFIXES
+
+    path = Path(source)
+    return source != "-" and (path.is_dir() or path.suffix.lower() in DOCUMENT_SUFFIXES)
+
+
+def location_and_source(first: str, second: str | None) -> tuple[str, str]:
+    """Where an index is built, and of what. One argument is the source; of two, the one that can be read."""
+    if second is None:
+        if not _is_source(first):
+            raise InputError(
+                f"there is no file or folder with files at {first}, so there is nothing to index"
+            )
+        path = Path(first) if Path(first).name not in ("", "..") else Path(first).resolve()
+        return str(path.parent / f"{path.name if path.is_dir() else path.stem}.index"), first
+    sources = [each for each in (first, second) if _is_source(each)]
+    if len(sources) == 2:
+        raise InputError(
+            f"{first} and {second} can both be read. One must be the index: a new folder, or an index that exists"
+        )
+    if sources == [first]:
+        return second, first
+    return first, second  # the reader says what is wrong with a source that is none
+
+
+def _is_source(given: str) -> bool:
+    path = Path(given)
+    if given == "-" or path.is_file():
+        return True
+    if not path.is_dir() or (path / "index.json").exists():
+        return False
+    # An index that was dropped leaves its lock.
+    return any(each.name[0] != "." and each.name != "lock" for each in path.iterdir())
+
+
 def field_types(typed: tuple[str, ...], default: FieldType | None = "text") -> dict[str, Any]:
     """`--field NAME[:TYPE]`, each name once; `default`: the type of a name alone."""
     found: dict[str, Any] = {}
@@ -376,9 +564,9 @@ def field_types(typed: tuple[str, ...], default: FieldType | None = "text") -> d
 
 
 def shown_fields(show: str | None, known: Mapping[str, Any]) -> list[str]:
-    """The fields that `--show` names; all of them for "all" and without it."""
+    """The fields that `--show` names; all of them for "all", and without it all but the digests of files."""
     if show is None or show == "all":
-        return list(known)
+        return [name for name in known if show == "all" or name != "file_digest"]
     names = [name.strip() for name in show.split(",") if name.strip()]
     for name in names:
         if name not in known:

@@ -213,6 +213,81 @@ model_option = click.option(
 )
 
 
+KIND_OPTIONS = (
+    click.option(
+        "--sparse",
+        metavar="MODEL",
+        help="A sparse encoder (SPLADE), by name or folder: its weights of words are stored too.",
+    ),
+    click.option(
+        "--late",
+        metavar="MODEL",
+        help="A model for late interaction (ColBERT), by name or folder: its vectors of tokens are stored too.",
+    ),
+    click.option(
+        "--late-form",
+        type=click.Choice(["float16", "int8", "2bit"]),
+        help="Numbers in which vectors of tokens are stored; 2bit: by migrate. Default: float16, or as in the index.",
+    ),
+)
+
+MODES = ("dense", "sparse", "late", "words", "hybrid")
+
+
+new_mode_option = click.option(
+    "--mode",
+    type=click.Choice(MODES),
+    help="How it is searched unless a search says otherwise. Default: by all kinds of vectors that it has.",
+)
+
+passage_tokens_option = click.option(
+    "--passage-tokens",
+    type=click.IntRange(8),
+    help="Longer documents are stored as passages of at most this many tokens. Default: what the model reads; 128 with "
+    "--late-chunks.",
+)
+
+late_chunks_option = click.option(
+    "--late-chunks/--no-late-chunks",
+    default=None,
+    help="The model reads a document as a whole, and the vectors of its passages know what is around them. For models "
+    "with mean pooling. Default: no, or as in the index.",
+)
+
+
+def kind_options(function: Function) -> Function:
+    """`--sparse`, `--late` and `--late-form`: further kinds of vectors of an index."""
+    for option in reversed(KIND_OPTIONS):
+        function = option(function)
+    return function
+
+
+def mode_options(function: Function) -> Function:
+    """`--mode` and `--weights`: how an index is searched; `weights_of` reads the weights."""
+    weights = click.option(
+        "--weights",
+        metavar="NAME=NUMBER,...",
+        help="Of the rankings that hybrid search combines, e.g. dense=1,sparse=2,words=0.5; 0 leaves one out.",
+    )
+    mode = click.option(
+        "--mode",
+        type=click.Choice(MODES),
+        help="By which vectors, or by words (BM25); hybrid combines the rankings of all. Default: as in the index.",
+    )
+    return mode(weights(function))
+
+
+def weights_of(given: str | None) -> dict[str, float] | None:
+    """The value of `--weights` as names and numbers."""
+    if given is None:
+        return None
+    parts = [part.partition("=") for part in given.split(",")]
+    try:
+        return {name.strip(): float(number) for name, _, number in parts}
+    except ValueError:
+        raise InputError(f"--weights takes names and numbers, like dense=1,sparse=2; got {given!r}") from None
+
+
 _TASK = "Of a model with adapters for several tasks, such as jina-embeddings-v3: the one to use."
 
 

@@ -137,7 +137,7 @@ class RowsOut:
     def check(self) -> None:
         """Refuse a file that cannot be written before any work is done."""
         if self.out is not None:
-            from gemel.files.write_rows import check_output
+            from gemel.files.rows import check_output
 
             check_output(self.out)
 
@@ -149,7 +149,7 @@ class RowsOut:
     def put(self, rows: Iterable[dict[str, Any]], *, hidden: Sequence[str] = ()) -> None:
         """Write or show all rows; a terminal gets the first hundred, without the columns that are `hidden`."""
         if self.out is not None:
-            from gemel.files.write_rows import write_rows
+            from gemel.files.rows import write_rows
 
             count = write_rows(self.out, rows, escape_formulas=self.escape_formulas)
             echo(f"{self.out}: {counted(count, 'row')}", err=True)

@@ -8,8 +8,8 @@ Names, arguments and shapes are the same. Results are arrays, unless tensors are
 from __future__ import annotations
 
 from gemel.compat import evaluation, losses, util
-from gemel.compat.cross_encoder import CrossEncoder as CrossEncoder
 from gemel.compat.losses import InputExample as InputExample
+from gemel.compat.model import CrossEncoder as CrossEncoder
 from gemel.compat.model import SentenceTransformer as SentenceTransformer
 
 __all__ = ["CrossEncoder", "InputExample", "SentenceTransformer", "evaluation", "losses", "util"]

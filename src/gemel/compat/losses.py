@@ -243,7 +243,7 @@ def _examples(loader: Any) -> list[InputExample]:  # noqa: ANN401 - a data loade
 def _rows(examples: Sequence[InputExample], loss: Loss) -> list[tuple[Any, ...]]:
     from gemel.training.objectives.base import make_objective
 
-    labeled = make_objective(loss.objective, loss.settings).needs.label not in (None, "tokens")
+    labeled = make_objective(loss.objective, loss.settings).needs.labeled
     return [(*example.texts, *((example.label,) if labeled else ())) for example in examples]
 
 

@@ -25,7 +25,7 @@ from gemel.encoder.engines.onnx_graph import OPSET
 from gemel.errors import InputError, WorkError
 from gemel.export.graph import SentenceGraph, sentence_graph
 from gemel.files.atomic import atomic_folder, write_json
-from gemel.files.isolation import without_module
+from gemel.files.machine import without_module
 from gemel.model import Model, load
 from gemel.options import EncodeOptions, Precision
 from gemel.types import Vectors

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from gemel.encoder.tokenizer import check_texts
 from gemel.errors import InputError, MissingExtra
-from gemel.groups.neighbors import neighbors_of, pairs_above
+from gemel.groups.grouping import neighbors_of, pairs_above
 from gemel.model import Model
 from gemel.options import EncodeOptions
 from gemel.terminal import counted

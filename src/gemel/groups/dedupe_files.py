@@ -14,11 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from gemel.errors import InputError, WorkError
-from gemel.evaluation.report import markup
-from gemel.evaluation.report.markup import STYLE, Markup, element, join
+from gemel.files import markup
+from gemel.files.markup import STYLE, Markup, element, join
 from gemel.files.records import Bad, RecordFile, kind_of
-from gemel.files.rows import ID_COLUMN, Columns, SkippedRows
-from gemel.files.write_rows import write_rows
+from gemel.files.rows import ID_COLUMN, Columns, SkippedRows, write_rows
 from gemel.groups.dedupe import DedupeResult, DuplicateGroup
 
 _REASON = ("duplicate_of", "reason", "score")

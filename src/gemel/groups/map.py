@@ -1,24 +1,29 @@
 """A map of texts: coordinates in the plane from vectors, and one HTML page with hover, zoom, search and a legend.
 
 The page loads nothing from the network. Coordinates are from PCA, or from t-SNE of some thousands of texts; each other
-text is then put between its nearest neighbors among those.
+text is then put between its nearest neighbors among those. `write_cluster_folder` puts the page beside the clusters,
+the cluster of each text and the vectors, which a later run needs to add texts.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
 from importlib.resources import files
-from typing import Literal, TypeAlias, get_args
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from gemel.errors import InputError, MissingExtra
+from gemel.errors import InputError, MissingExtra, WorkError
 from gemel.evaluation.probe import one_thread
-from gemel.groups.cluster import Clusters
-from gemel.types import Vectors
+from gemel.files.records import RecordFile
+from gemel.files.rows import write_rows
+from gemel.groups.cluster import UNREADABLE, Clusters
+from gemel.types import AnyVectors, Vectors
 from gemel.vectors.search import search
 from gemel.vectors.similarity import checked, normalize
 
@@ -160,3 +165,70 @@ def _label_position(members: Coordinates) -> list[float]:
 def _short(text: str, most: int = _TEXT) -> str:
     line = " ".join(text.split())
     return line if len(line) <= most else line[: most - 1] + "…"
+
+
+_ASSIGNMENTS, _VECTORS, _RUN = "assignments.tsv", "vectors.npy", "run.json"
+
+
+@dataclass(frozen=True, eq=False)
+class ClusteredTexts:
+    """Texts, their vectors and their clusters, all in one order."""
+
+    ids: Sequence[str]
+    texts: Sequence[str]
+    vectors: AnyVectors
+    """(n, dim); float16 on disk, which is enough for a map."""
+    clusters: Clusters
+    model: Mapping[str, Any]
+    """Name and fingerprint of the model of the vectors."""
+
+    @property
+    def names(self) -> list[str]:
+        """(n) the name of each text's cluster, "" for none."""
+        by_id = {item.id: item.name for item in self.clusters.items}
+        return [by_id.get(label, "") for label in self.clusters.labels.tolist()]
+
+
+def write_cluster_folder(
+    folder: Path, clustered: ClusteredTexts, *, title: str, map: LayoutName | None = "tsne", seed: int = 0
+) -> None:
+    """Write all files; map.html only with a `map`."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        clustered.clusters.save(folder)
+        labels = clustered.clusters.labels.tolist()
+        rows = zip(clustered.ids, labels, clustered.names, clustered.texts, strict=True)
+        fields = ("id", "cluster", "name", "text")
+        write_rows(folder / _ASSIGNMENTS, (dict(zip(fields, row, strict=True)) for row in rows))
+        np.save(folder / _VECTORS, np.asarray(clustered.vectors, dtype=np.float16))
+        text = json.dumps({"model": dict(clustered.model), "texts": len(labels)}, indent=2)
+        (folder / _RUN).write_text(text + "\n", encoding="utf-8")
+        if map is not None:
+            coordinates = layout(clustered.vectors, map, seed=seed)
+            page = map_page(title, clustered.clusters, coordinates, clustered.texts)
+            (folder / "map.html").write_text(page, encoding="utf-8")
+    except OSError as error:
+        raise WorkError(f"cannot write to {folder}: {error}") from error
+
+
+def read_cluster_folder(folder: Path) -> ClusteredTexts:
+    """The content of a folder that `write_cluster_folder` wrote."""
+    clusters = Clusters.load(folder)
+    try:
+        vectors = np.load(folder / _VECTORS, allow_pickle=False)
+        model = json.loads((folder / _RUN).read_text(encoding="utf-8"))["model"]
+    except (*UNREADABLE, TypeError) as error:
+        raise InputError(f"{folder} cannot be added to: {error}. Cluster all texts again") from error
+    ids, texts = [], []
+    if len(clusters.labels):
+        table = RecordFile(folder / _ASSIGNMENTS, encoding="utf-8")
+        if not {"id", "text"} <= set(table.columns()):
+            raise InputError(
+                f"{folder / _ASSIGNMENTS} has no columns 'id' and 'text'. Cluster all texts again"
+            )
+        for _, (id, text) in table.good_records(["id", "text"]):
+            ids.append(str(id))
+            texts.append(str(text))
+    if not len(ids) == len(vectors) == len(clusters.labels):
+        raise InputError(f"the files in {folder} are of two runs. Cluster all texts again")
+    return ClusteredTexts(ids, texts, vectors, clusters, model)

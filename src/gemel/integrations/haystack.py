@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from gemel.errors import InputError, MissingExtra
-from gemel.files.isolation import disable_usage_reports
+from gemel.files.machine import disable_usage_reports
 from gemel.integrations.framework import DEFAULT_MODEL, QueryDocumentEncoder
 from gemel.model import Model
 

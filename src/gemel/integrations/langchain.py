@@ -219,7 +219,7 @@ class GemelVectorStore(VectorStore):  # type: ignore[misc]
     ) -> list[tuple[Document, float]]:
         """LangChain requires 0 to 1: the cosine, or 0 where it is negative."""
         hits = self._hits(query, k, filter, options)
-        relevance = [min(1.0, max(0.0, hit.cosine)) for hit in hits]
+        relevance = [min(1.0, max(0.0, hit.cosine or 0.0)) for hit in hits]
         return list(zip(self._documents(hits), relevance, strict=True))
 
     async def _asimilarity_search_with_relevance_scores(

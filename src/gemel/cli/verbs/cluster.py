@@ -17,7 +17,7 @@ from gemel.registry import Registry
 if TYPE_CHECKING:
     from gemel.files.rows import Row
     from gemel.groups.cluster import Clusters
-    from gemel.groups.cluster_folder import ClusteredTexts
+    from gemel.groups.map import ClusteredTexts
     from gemel.options import EncodeOptions
 
 EXAMPLES = """\b
@@ -103,7 +103,7 @@ def command(  # noqa: PLR0913 - one argument per flag
     else:
         result = _clustered(rows, (model, task), options, {**given, "seed": seed, **work})
     if out is not None:
-        from gemel.groups.cluster_folder import write_cluster_folder
+        from gemel.groups.map import write_cluster_folder
 
         title = f"Clusters of {Path(file).name if file != '-' else 'standard input'}"
         write_cluster_folder(out, result, title=title, map=None if map == "none" else map, seed=seed)
@@ -141,7 +141,7 @@ def _clustered(
     rows: list[Row], model: _ModelAndTask, options: EncodeOptions, settings: dict[str, Any]
 ) -> ClusteredTexts:
     from gemel import cluster
-    from gemel.groups.cluster_folder import ClusteredTexts
+    from gemel.groups.map import ClusteredTexts
 
     encoded = _encoded(rows, model, options)
     texts = [row.text for row in rows]
@@ -162,7 +162,7 @@ def _added(
     import numpy as np
 
     from gemel import cluster
-    from gemel.groups.cluster_folder import ClusteredTexts, read_cluster_folder
+    from gemel.groups.map import ClusteredTexts, read_cluster_folder
 
     before = read_cluster_folder(folder)
     encoded = _encoded(rows, model, options)

@@ -53,7 +53,7 @@ def sentences() -> list[str]:
 def run(model: str, task: str | None = None) -> dict[str, Any]:
     """Load, encode, compare, search: the results as JSON values, times in seconds."""
     from gemel.model import load
-    from gemel.texts.differences import differences
+    from gemel.texts.explanation import differences
     from gemel.vectors.pairs import similar_pairs
     from gemel.vectors.search import search
 

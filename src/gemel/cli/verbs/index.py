@@ -5,19 +5,17 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict
-from itertools import tee
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from gemel.cli import flags, index_documents
-from gemel.cli.index_documents import location_argument
+from gemel.cli.index_documents import location_argument, stemming_option
 from gemel.cli.output import RowsOut, echo, echo_block, echo_json, report, shortened
 from gemel.errors import InputError, WorkError
 from gemel.terminal import counted
 
 if TYPE_CHECKING:
-    from gemel.index.ingest import Existing
     from gemel.index.query import Answer
     from gemel.model import Model
 
@@ -25,26 +23,11 @@ EXAMPLES = """\b
 Examples:
   gemel index create notes
   gemel index add notes articles.csv --text-column body --field lang --field year:int
+  gemel index build reports/
   gemel index search notes "oil prices" -k 5 --where "year >= 2020 and lang = 'en'"
   gemel index search "postgresql://localhost/db#notes" "oil prices" """
 
-kept_field_option = click.option(
-    "--field",
-    "typed",
-    multiple=True,
-    metavar="NAME[:TYPE]",
-    help="A column to keep for filters: text, int, float, bool, date, datetime, or a list: texts, ints, floats, bools, "
-    "dates, datetimes. Without a type: that in JSON and parquet; in .csv and .tsv int, float, date or datetime if all "
-    "values are, else text. May be repeated. Default: all other columns.",
-)
-
-stemming_option = click.option(
-    "--stemming",
-    metavar="LANGUAGE",
-    help="Remove endings of words in this language for hybrid search, e.g. english. Needs PyStemmer. Default: none.",
-)
-
-_MANY = 10_000  # documents written by one command: a bulk load, after which the index is compacted
+_BY_WORDS = ("mode", "weights", "hybrid")  # options of a search by a text
 
 _SEARCH_COLUMNS = ("query", "rank", "score", "cosine", "id", "text")  # our names in a row of `search`
 
@@ -63,6 +46,7 @@ def command() -> None:
 Examples:
   gemel index create notes
   gemel index create tickets --model ./my-model --field year:int --field lang
+  gemel index create papers --sparse ./splade --late ./colbert --mode hybrid
   gemel index create "postgresql://localhost/db#notes" """,
 )
 @location_argument
@@ -77,13 +61,13 @@ Examples:
     "bools, dates, datetimes. May be repeated. "
     "Without any, the first add decides.",
 )
-@click.option(
-    "--passage-tokens",
-    type=click.IntRange(8),
-    help="Longer documents are stored as passages of at most this many tokens. Default: what the model reads.",
-)
+@flags.passage_tokens_option
+@flags.late_chunks_option
 @click.option("--dim", type=click.IntRange(1), help="Keep only the first DIM dimensions. Default: all.")
 @flags.precision_option
+@flags.kind_options
+@click.option("--no-dense", is_flag=True, help="Without a model for dense vectors; with --sparse or --late.")
+@flags.new_mode_option
 @stemming_option
 @flags.json_option()
 def create(
@@ -93,149 +77,26 @@ def create(
     typed: tuple[str, ...],
     dim: int | None,
     precision: str,
+    no_dense: bool,
     as_json: bool,
     **settings: Any,
 ) -> None:
-    """Create an empty index at LOCATION for a model."""
+    """Create an empty index at LOCATION for a model, or for several that make different kinds of vectors."""
     import gemel
     from gemel.cli.documents import field_types
     from gemel.options import EncodeOptions
 
     options = EncodeOptions(dim=dim, precision=precision)  # type: ignore[arg-type]
-    with gemel.open_index(
-        location, model=model, options=options, fields=field_types(typed) or None, create=True, **settings
-    ) as index:
-        name = model if isinstance(model, str) else model.name
+    dense: dict[str, Any] = {} if no_dense else {"model": model, "options": options}
+    fields = field_types(typed) or None
+    with gemel.open_index(location, fields=fields, create=True, **dense, **settings) as index:
+        name = None if no_dense else model if isinstance(model, str) else model.name
         created = {"location": str(index.location), "model": name, "dim": index.dim, "precision": precision}
-    report(created, f"{created['location']}: an empty index of {name}, {created['dim']} dimensions", as_json)
-
-
-@command.command(
-    short_help="Add the texts of a file.",
-    epilog="""\b
-Examples:
-  gemel index add notes articles.csv --text-column body --id-column id
-  gemel index add notes tickets.jsonl --field lang --field year:int
-  cat lines.txt | gemel index add notes -
-  gemel index add notes articles.jsonl.gz --on ray""",
-)
-@location_argument
-@click.argument("file", metavar="FILE")
-@flags.text_column_option()
-@flags.id_column_option('"id" if there is one; else ids are hashes of the texts')
-@flags.encoding_option
-@flags.skip_bad_option
-@kept_field_option
-@click.option("--no-fields", is_flag=True, help="Keep texts and ids only.")
-@click.option(
-    "--existing",
-    type=click.Choice(["replace", "skip", "error"]),
-    default="replace",
-    show_default=True,
-    help="What to do with a document whose id exists. Unchanged ones are never encoded again.",
-)
-@click.option(
-    "--block", type=click.IntRange(1), default=2048, show_default=True, help="Documents per commit."
-)
-@click.option(
-    "--durable/--no-durable", default=True, show_default=True, help="Wait until a commit is on disk."
-)
-@click.option(
-    "--compact/--no-compact",
-    default=None,
-    help="Compact at the end: merge small files, build the search structures. Default: if many documents were written.",
-)
-@flags.progress_option
-@flags.json_option()
-@flags.on_option
-def add(  # noqa: PLR0913 - one argument per flag
-    *,
-    location: str,
-    file: str,
-    text_column: str | None,
-    id_column: str | None,
-    skip_bad: bool,
-    typed: tuple[str, ...],
-    no_fields: bool,
-    existing: Existing,
-    block: int,
-    durable: bool,
-    compact: bool | None,
-    progress: bool | None,
-    as_json: bool,
-    on: flags.On | None,
-) -> None:
-    """Add the texts of FILE to the index at LOCATION; `-` reads lines from standard input.
-
-    FILE is .txt (one text per line), .jsonl, .csv, .tsv or .parquet, text formats also with .gz. If it is stopped, run
-    it again to resume.
-    """
-    import gemel
-    from gemel.cli.documents import documents_of, field_types, say_recognized
-
-    if no_fields and typed:
-        raise InputError("--no-fields and --field exclude each other. Choose one")
-    with (
-        flags.machine_of_index(on, location) as where,
-        gemel.open_index(location, where.model, create=False, durable=durable) as index,
-    ):
-        wanted = {} if no_fields else (field_types(typed, default=None) or None)
-        stream = documents_of(file, text_column, id_column, wanted, known=index.fields, skip_bad=skip_bad)
-        say_recognized(file, stream.recognized)
-        one, two, three = tee(stream.documents, 3)
-        if stream.fields and not len(index):
-            index.add_fields(stream.fields)
-        done = index.add(
-            (each.text for each in one),
-            ids=(each.id or "" for each in two) if stream.with_ids else None,
-            fields=(each.fields for each in three) if stream.fields else None,
-            existing=existing,
-            block=block if on is None else max(block, flags.CLUSTER_BLOCK),
-            progress=flags.shows_progress(progress),
-        )
-        if done.added + done.replaced >= _MANY if compact is None else compact:
-            index.compact()
-        where.done("index add", done.added + done.replaced + done.unchanged)
-    skipped = f"; {stream.skipped.summary()}" if stream.skipped.count else ""
-    facts = {"location": location, **asdict(done), "skipped": stream.skipped.count}
-    report(facts, f"{location}: {done.summary()}{skipped}", as_json)
-
-
-@command.command(
-    short_help="Create an index from a file.",
-    epilog="""\b
-Examples:
-  gemel index build notes articles.csv --text-column body --id-column id
-  gemel index build tickets tickets.jsonl --field lang --field year:int --on ray""",
-)
-@location_argument
-@click.argument("file", metavar="FILE")
-@flags.model_option
-@flags.model_for_task
-@flags.text_column_option()
-@flags.id_column_option('"id" if there is one; else ids are hashes of the texts')
-@flags.encoding_option
-@flags.skip_bad_option
-@kept_field_option
-@flags.progress_option
-@flags.json_option()
-@flags.on_option
-@click.pass_context
-def build(context: click.Context, /, *, location: str, file: str, model: str | Model, **given: Any) -> None:
-    """Create the index at LOCATION, add the texts of FILE to it, and build the search structures.
-
-    It is `create`, `add` and `compact` in one, with their default settings. If it is stopped, run it again to resume.
-    """
-    import gemel
-    from gemel.files.records import RecordFile, no_rows
-
-    if file != "-":  # an error before an index is created
-        rows = RecordFile(file)
-        if next(rows.records(rows.columns()), None) is None:
-            raise no_rows(file)
-    gemel.open_index(location, model=model).close()  # created if new; one of another model is refused
-    # Everything else has the default of `add`.
-    context.invoke(add, location=location, file=file, compact=True, **given)
+        kinds = {kind: each["model"] for kind, each in index.stats().kinds.items()}
+        created |= {"mode": index.mode, **kinds} if kinds else {}
+    what = [] if name is None else [f"{name}, {created['dim']} dimensions"]
+    what += [f"{kind} {model}" for kind, model in kinds.items()]
+    report(created, f"{created['location']}: an empty index of {' + '.join(what)}", as_json)
 
 
 @command.command(
@@ -331,19 +192,26 @@ def repair(location: str, table: str | None, model: str | Model | None, as_json:
     short_help="Encode everything again with another model.",
     epilog="""\b
 Examples:
-  gemel index migrate notes --model ./my-model
-  gemel index migrate notes --model ./my-model --passage-tokens 64""",
+  gemel index migrate notes --model ./my-model --passage-tokens 64
+  gemel index migrate notes --sparse ./splade
+  gemel index migrate notes --without late""",
 )
 @location_argument
-@click.option(
-    "-m", "--model", required=True, metavar="NAME", help="A model's name, or its folder: the one to move to."
-)
+@click.option("-m", "--model", metavar="NAME", help="A model's name, or its folder: the one to move to.")
 @flags.model_for_task
+@flags.kind_options
+@click.option(
+    "--without",
+    multiple=True,
+    type=click.Choice(["sparse", "late"]),
+    help="Vectors to remove. May be repeated.",
+)
 @click.option(
     "--passage-tokens",
     type=click.IntRange(8),
     help="Longer documents are stored as passages of at most this many tokens. Default: as in the index.",
 )
+@flags.late_chunks_option
 @click.option(
     "--dim", type=click.IntRange(1), help="Keep only the first DIM numbers. Default: as in the index."
 )
@@ -355,17 +223,23 @@ Examples:
 def migrate(
     *,
     location: str,
-    model: str | Model,
+    model: str | Model | None,
+    without: tuple[str, ...],
     progress: bool | None,
     as_json: bool,
     **settings: Any,
 ) -> None:
     """Encode all documents of the index at LOCATION with another model, then switch to it in one step.
 
-    Searches use the old vectors until the switch. If it is stopped, run it again to resume.
+    With --sparse and --late, models for further kinds of vectors are added or replaced. Searches use the old vectors
+    until the switch. If it is stopped, run it again to resume.
     """
     import gemel
 
+    for kind in without:
+        if settings[kind] is not None:
+            raise InputError(f"--without {kind} and --{kind} exclude each other. Choose one")
+        settings[kind] = False
     with gemel.open_index(location, create=False) as index:
         done = index.migrate(model, progress=flags.shows_progress(progress), **settings)
     report({"location": location, **asdict(done)}, f"{location}: {done.summary()}", as_json)
@@ -403,6 +277,7 @@ def words(location: str, stemming: str | None, progress: bool | None, as_json: b
 Examples:
   gemel index search notes "oil prices" -k 5 --where "label = '3'"
   gemel index search notes "blank pages when printing" --hybrid --show lang,year
+  gemel index search notes "oil prices" --mode hybrid --weights dense=1,words=0.5
   gemel index search notes --queries questions.txt -o answers.jsonl""",
 )
 @location_argument
@@ -416,8 +291,13 @@ Examples:
     show_default=True,
     help="Skip this many results, for the next page.",
 )
-@click.option("--hybrid", is_flag=True, help="Combine with keyword search (BM25) by rank in both.")
-@click.option("--rerank", metavar="MODEL", help="A cross-encoder that reranks the candidates.")
+@flags.mode_options
+@click.option("--hybrid", is_flag=True, help="Short for --mode hybrid: combine with keyword search by ranks.")
+@click.option(
+    "--rerank",
+    metavar="MODEL",
+    help="A cross-encoder that reranks the candidates, or a late-interaction model.",
+)
 @flags.candidates_option("Documents")
 @click.option("--exact", is_flag=True, help="Compare every passage, whatever the size.")
 @click.option(
@@ -430,6 +310,14 @@ Examples:
     "--diversity",
     type=click.FloatRange(0, 1),
     help="Avoid documents that are similar to better ones (maximal marginal relevance): 0 not at all, 1 only that.",
+)
+@click.option("--group-by", metavar="FIELD", help="Show only the best documents of each value of this field.")
+@click.option(
+    "--per-group",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Documents per value of --group-by.",
 )
 @click.option(
     "--like", multiple=True, metavar="ID", help="Find documents similar to this one. May be repeated."
@@ -466,25 +354,27 @@ def search(  # noqa: PLR0913 - one argument per flag
     import gemel
     from gemel.cli.documents import shown_fields
     from gemel.index.documents import relabeled
+    from gemel.texts.late_model import load_reranker
 
     examples: dict[str, Any] = {"ids": like, "unlike": unlike, "unlike_texts": unlike_text}
     by_example = any(examples.values())
-    if by_example and (question["hybrid"] or rerank is not None):
+    if by_example and (rerank or any(question[name] for name in _BY_WORDS)):
         raise InputError(
-            "--like, --unlike and --unlike-text search by vectors: without --hybrid and --rerank"
+            "--like, --unlike and --unlike-text search by vectors: without --hybrid, --mode and --rerank"
         )
     all_queries: list[str] = []
     if query or queries or not by_example:
         all_queries = flags.read_queries(query, queries, query_column)
-    cross = None if rerank is None else gemel.load_cross(rerank)
+    reranker = None if rerank is None else load_reranker(rerank)
     with gemel.open_index(location, create=False, read_only=True) as index:
         names = shown_fields(show, index.fields)
         if by_example:
-            del question["hybrid"]
+            question = {name: value for name, value in question.items() if name not in _BY_WORDS}
             answers = [index.more_like(texts=all_queries, **examples, **question)]
             all_queries = [""]  # one search, so no column for its query
         else:
-            answers = index.search_many(all_queries, rerank=cross, **question)
+            question["weights"] = flags.weights_of(question["weights"])
+            answers = index.search_many(all_queries, rerank=reranker, **question)
     labels = [*relabeled(dict.fromkeys(names), _SEARCH_COLUMNS)]
     rows = _rows(all_queries, answers, question["offset"], names)
     if target.on_screen and show is not None:
@@ -527,7 +417,7 @@ def _rows(
         for rank, hit in enumerate(answer, offset + 1):
             row: dict[str, Any] = {"query": query} if len(queries) > 1 else {}
             row |= {"rank": rank, "score": hit.score}
-            if answer.scored_by != "cosine":
+            if answer.scored_by != "cosine" and hit.cosine is not None:
                 row["cosine"] = hit.cosine
             fields = {name: value for name, value in hit.fields.items() if name in names}
             yield {**row, "id": hit.id, **relabeled(fields, _SEARCH_COLUMNS), "text": hit.text}

@@ -224,7 +224,7 @@ def convert(folder: Path, out: Path | None, as_json: bool) -> None:
 def _facts(checkpoint: Checkpoint) -> dict[str, Any]:
     """Everything that `show` prints, in its order, as JSON values."""
     from gemel.checkpoint.fingerprint import weights_hash
-    from gemel.checkpoint.license import read_license
+    from gemel.checkpoint.model_wheel import read_license
     from gemel.checkpoint.sources import folder_size
     from gemel.encoder.canary import recorded_canaries
 

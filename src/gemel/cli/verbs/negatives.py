@@ -142,7 +142,7 @@ def command(  # noqa: PLR0913 - one argument per flag
     import gemel
     from gemel.cli.verbs.train import role_columns
     from gemel.files.records import existing_file
-    from gemel.files.write_rows import check_output, write_rows
+    from gemel.files.rows import check_output, write_rows
 
     check_output(out)
     existing_file(Path(queries))

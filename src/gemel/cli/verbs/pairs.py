@@ -162,7 +162,7 @@ def _read_labels(path: str) -> list[tuple[str, str, int]]:
 
 
 def _with_differences(row: dict[str, Any]) -> dict[str, Any]:
-    from gemel.texts.differences import differences
+    from gemel.texts.explanation import differences
 
     return {**row, "differences": list(differences(row["left_text"], row["right_text"]))}
 

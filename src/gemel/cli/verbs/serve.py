@@ -19,6 +19,7 @@ EXAMPLES = """\b
 Examples:
   gemel serve --index notes
   gemel serve --model all-MiniLM-L6-v2 --model support=./my-model
+  gemel serve --sparse ./my-splade --late ./my-colbert
   gemel serve --host 0.0.0.0 --api-key-file keys.txt --memory-limit 2GB"""
 
 CORS_WARNING = (
@@ -71,6 +72,9 @@ def _say_ready(options: ServeOptions) -> Callable[[str, Services], None]:
         echo(f"{name} is served at {address} (the page: {address}/)", err=True)
         for other in others:
             echo(f"{other} is served there too", err=True)
+        for extra, what in ((services.sparse, "sparse vectors"), (services.late, "late interaction")):
+            if extra is not None:
+                echo(f"{extra.name} is served there too ({what})", err=True)
         for index in services.indexes:
             echo(f"index {index}: {address}/indexes/{index}", err=True)
         echo(

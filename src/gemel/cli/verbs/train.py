@@ -63,10 +63,11 @@ def _help(setting: ObjectiveSetting) -> str:
 @flags.out_option("A folder for the model and its run.", metavar="FOLDER", required=True)
 @click.option(
     "--kind",
-    type=click.Choice(["bi-encoder", "cross-encoder"]),
+    type=click.Choice(["bi-encoder", "cross-encoder", "sparse", "late"]),
     default="bi-encoder",
     show_default=True,
-    help="bi-encoder: one vector per text. cross-encoder: both texts through the network at once, to score pairs.",
+    help="bi-encoder: one vector per text. cross-encoder: both texts through the network at once, to score pairs. "
+    "sparse: weights of words (SPLADE). late: a vector of each token (ColBERT).",
 )
 @click.option(
     "--column", "columns", multiple=True, metavar="ROLE=NAME", help="Which column has a role: left=question1."

@@ -10,8 +10,15 @@ from __future__ import annotations
 import numpy as np
 
 from gemel.errors import InputError
-from gemel.groups.grouping import METHODS, ClusterRequest, Grouping, Labels, Points
-from gemel.groups.neighbors import Neighbors, neighbors_above
+from gemel.groups.grouping import (
+    METHODS,
+    ClusterRequest,
+    Grouping,
+    Labels,
+    Neighbors,
+    Points,
+    neighbors_above,
+)
 
 DEFAULT_MIN_SCORE = 0.75
 

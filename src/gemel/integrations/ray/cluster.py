@@ -19,8 +19,7 @@ from time import monotonic, perf_counter
 from typing import Any
 
 from gemel.errors import GemelError, InputError, MissingExtra, WorkError
-from gemel.files.isolation import disable_usage_reports
-from gemel.files.machine import core_limits, environment_of_process
+from gemel.files.machine import core_limits, disable_usage_reports, environment_of_process
 
 Call = tuple[Any, ...]
 
