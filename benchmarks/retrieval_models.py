@@ -27,7 +27,7 @@ import numpy as np
 from machine import describe
 
 HERE = Path(__file__).parent
-CHARACTERS = 400  # of a document
+CHARACTERS = 200  # of a document
 PAIRS = {"wikiqa": 2000, "qqp": 2500, "bugs": 2500, "newsgroups": 4000}
 TRAINING: dict[str, dict[str, Any]] = {
     "sparse": {"learning_rate": 1e-4, "query_flops": 0.02, "document_flops": 0.01, "flops_warmup": 0.5},
@@ -81,7 +81,15 @@ def prepare(options: argparse.Namespace) -> Path:
     corpus = list(dict.fromkeys(document for _, document in rows))
     model = gemel.load(options.start)
     mined = gemel.mine_negatives(
-        model, rows, corpus, k=1, skip=2, candidates=30, threads=options.threads, on_long="truncate"
+        model,
+        rows,
+        corpus,
+        k=1,
+        skip=2,
+        candidates=30,
+        precision="int8",  # enough to find candidates
+        threads=options.threads,
+        on_long="truncate",
     )
     with path.open("w", encoding="utf-8") as file:
         for query, positive, (negative,) in zip(mined.queries, mined.positives, mined.index, strict=True):
@@ -107,8 +115,7 @@ def train(kind: str, data: Path, options: argparse.Namespace) -> None:
         resume=(out / "training").exists(),
         batch_size=options.batch_size,
         max_steps=options.steps,
-        max_length=96,
-        cache_texts=32,
+        max_length=56,
         threads=options.threads,
         progress=True,
         force=True,
@@ -206,8 +213,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--only", choices=("sparse", "late"))
     parser.add_argument("--score", action="store_true")
-    parser.add_argument("--steps", type=int, default=300)
-    parser.add_argument("--batch-size", type=int, default=32)
+    parser.add_argument("--steps", type=int, default=400)
+    parser.add_argument("--batch-size", type=int, default=16)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--documents", type=int, help="score on so many documents only")
     parser.add_argument("--publish", type=Path, help="a folder for copies of the models")
