@@ -166,7 +166,9 @@ def rankers(options: argparse.Namespace) -> dict[str, Ranker]:
         return np.stack([gemel.maxsim(left.of(row), right) for row in range(len(queries))])
 
     every: dict[str, Ranker] = {"start": dense, "sparse": sparse, "late": late}
-    return {name: every[name] for name in every if name == "start" or (options.work / name).exists()}
+    return {
+        name: every[name] for name in every if name == "start" or (options.work / name / "README.md").exists()
+    }
 
 
 def measure(options: argparse.Namespace) -> dict[str, Any]:
