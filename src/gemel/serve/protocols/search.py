@@ -423,12 +423,12 @@ async def search_index(call: Call, name: str, body: IndexQuestion) -> Response:
 
     results, calibration = await on_index(call, name, work, long=body.rerank or _is_long(body))
     rows = _add_percentiles([hit.row() for hit in results], calibration)
-    kind = scorer and scorer.score_kind
+    kind = None if scorer is None else scorer.score_kind
     return _answer(results, await _add_relations(call, body.query, rows), mode, kind)
 
 
 async def search_by_examples(
-    call: Call, name: str, choice: HitChoice, examples: Mapping[str, Sequence[str]]
+    call: Call, name: str, choice: HitChoice, examples: Mapping[str, Any]
 ) -> Response:
     """The documents of an index that are like some documents and texts; `examples` are arguments of `more_like`."""
     call = with_model_of(call, index_of(call, name))
