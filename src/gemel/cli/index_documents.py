@@ -75,10 +75,7 @@ vector_column_option = click.option(
 
 _MANY = 10_000  # documents written by one command: a bulk load, after which the index is compacted
 
-_GET_COLUMNS = (  # our names in a row of `get`
-    *("id", "text", "passages"),
-    *("vectors", "sparse_vectors", "late_vectors"),
-)
+_GET_COLUMNS = ("id", "text", "passages")  # our names in a row of `get`, besides those of vectors
 
 
 @click.command(
@@ -326,10 +323,11 @@ def get(
 
 
 def _rows(documents: Iterable[IndexDocument]) -> Iterator[dict[str, Any]]:
-    from gemel.index.documents import relabeled
+    from gemel.index.documents import VECTOR_COLUMNS, relabeled
 
     for each in documents:
-        row = {"id": each.id, **relabeled(each.fields, _GET_COLUMNS), "text": each.text}
+        fields = relabeled(each.fields, (*_GET_COLUMNS, *VECTOR_COLUMNS))
+        row = {"id": each.id, **fields, "text": each.text}
         row["passages"] = each.passages
         yield row | each.vector_columns()
 

@@ -128,6 +128,23 @@ def document_of(stored: DocumentPassages, kinds: Collection[str], header: Header
     )
 
 
+def stored_documents(state: IndexState, ids: Sequence[str], vectors: VectorChoice) -> list[IndexDocument]:
+    """Those of these ids that are stored, in their order."""
+    kinds = chosen_kinds(vectors, state.header)
+    rows = state.table.get(ids, kinds=not kinds.isdisjoint(state.header.kinds))
+    return [document_of(each, kinds, state.header) for each in documents_in(rows)]
+
+
+def scan_documents(
+    state: IndexState, after: str | None, block: int, where: Condition | None, vectors: VectorChoice
+) -> Iterator[IndexDocument]:
+    """By ascending id, `block` passages at a time."""
+    header, kinds = state.header, chosen_kinds(vectors, state.header)
+    further = not kinds.isdisjoint(header.kinds)
+    blocks = state.table.scan(after=after, block=block, where=where, kinds=further)
+    return (document_of(each, kinds, header) for rows in blocks for each in documents_in(rows))
+
+
 def write_documents(path: Path, documents: Iterable[IndexDocument]) -> int:
     """Write the documents to a file, which is complete or absent; how many there were."""
     return write_rows(

@@ -24,9 +24,9 @@ from gemel.index.documents import (
     IndexDocument,
     VectorChoice,
     check_limit,
-    chosen_kinds,
-    document_of,
     sample_vectors,
+    scan_documents,
+    stored_documents,
     update_fields,
     without_field,
     write_documents,
@@ -45,7 +45,7 @@ from gemel.index.ingest import (
     query_texts,
 )
 from gemel.index.kinds import IndexExplanation, KindModel, LateForm, Mode, kinds_in, recorded_mode
-from gemel.index.port import Count, FieldType, FieldValue, KindName, Store, documents_in
+from gemel.index.port import Count, FieldType, FieldValue, KindName, Store
 from gemel.index.query import Answer, Hit, Reranker, SearchExamples, SearchQuery, hybrid_mode
 from gemel.index.search import answer, explained, query_vector
 from gemel.index.where import Condition
@@ -380,13 +380,7 @@ class Index:
         if ids is None:
             return list(self.documents(where, vectors=vectors))
         named = checked_ids(ids)
-
-        def read(state: IndexState) -> list[IndexDocument]:
-            kinds = chosen_kinds(vectors, state.header)
-            rows = state.table.get(named, kinds=not kinds.isdisjoint(state.header.kinds))
-            return [document_of(each, kinds, state.header) for each in documents_in(rows)]
-
-        return self._run(read)
+        return self._run(lambda state: stored_documents(state, named, vectors))
 
     def documents(
         self,
@@ -405,14 +399,7 @@ class Index:
         start = None if after is None else checked_id(after, "after")
         check_limit(limit)
         block = BLOCK if limit is None else min(BLOCK, limit + 1)
-
-        def read(state: IndexState) -> Iterator[IndexDocument]:
-            header, kinds = state.header, chosen_kinds(vectors, state.header)
-            further = not kinds.isdisjoint(header.kinds)
-            blocks = state.table.scan(after=start, block=block, where=condition, kinds=further)
-            return (document_of(each, kinds, header) for rows in blocks for each in documents_in(rows))
-
-        stored = self._run(read)
+        stored = self._run(lambda state: scan_documents(state, start, block, condition, vectors))
         return stored if limit is None else islice(stored, limit)
 
     def export(self, path: Path | str, *, where: Where = None, vectors: VectorChoice = False) -> int:
