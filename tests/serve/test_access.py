@@ -22,13 +22,18 @@ from serve_fake import FakeModel
 from tiny import tiny_bert
 
 WRITER, READER = "writer-secret-0123456789", "reader-secret-0123456789"
-CHANGING = {("POST", "/indexes/{name}/documents"), ("DELETE", "/indexes/{name}/documents")}
+CHANGING = {
+    ("POST", "/indexes/{name}/documents"),
+    ("DELETE", "/indexes/{name}/documents"),
+    ("POST", "/indexes/{name}/snapshots"),
+}
 READING = {
     *("/v1/embeddings", "/embeddings", "/openai/v1/embeddings", "/openai/deployments/{name}/embeddings"),
     *("/v1/embed", "/v2/embed", "/api/embed", "/api/embeddings", "/v1/score", "/score"),
     *("/v1/rerank", "/v2/rerank", "/", "/embed", "/embed_all", "/embed_sparse", "/v1/sparse"),
     *("/similarity", "/rerank", "/predict", "/tokenize", "/decode", "/search", "/pairs", "/clusters"),
-    *("/explain", "/relation", "/indexes/{name}/search", "/indexes/{name}/get"),
+    *("/explain", "/relation", "/indexes/{name}/search", "/indexes/{name}/get", "/indexes/{name}/list"),
+    *("/indexes/{name}/count", "/indexes/{name}/facets", "/indexes/{name}/more_like"),
 }
 
 
@@ -100,6 +105,7 @@ def test_a_read_only_key_searches_and_does_not_write(model):
     writes = [
         ("POST", "/indexes/notes/documents", {"json": {"documents": [{"text": "a"}]}}),
         ("DELETE", "/indexes/notes/documents", {"content": b'{"ids": ["a"]}'}),
+        ("POST", "/indexes/notes/snapshots", {"json": {}}),
         ("POST", "/embed", {"json": {"inputs": "a"}}),
     ]
     headers = {"content-type": "application/json"}
@@ -115,8 +121,8 @@ def test_a_read_only_key_searches_and_does_not_write(model):
         )
         for key in (WRITER, READER)
     }
-    assert [answer.status_code for answer in answers[WRITER]] == [400, 200, 200]
-    assert [answer.status_code for answer in answers[READER]] == [403, 403, 200]
+    assert [answer.status_code for answer in answers[WRITER]] == [400, 200, 404, 200]
+    assert [answer.status_code for answer in answers[READER]] == [403, 403, 403, 200]
     assert answers[READER][0].json()["error"]["type"] == "read_only_key"
 
 

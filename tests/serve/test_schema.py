@@ -40,8 +40,14 @@ OPERATIONS = [
     ("GET", "/indexes/{name}"),
     ("DELETE", "/indexes/{name}/documents"),
     ("POST", "/indexes/{name}/documents"),
+    ("POST", "/indexes/{name}/count"),
+    ("POST", "/indexes/{name}/facets"),
     ("POST", "/indexes/{name}/get"),
+    ("POST", "/indexes/{name}/list"),
+    ("POST", "/indexes/{name}/more_like"),
     ("POST", "/indexes/{name}/search"),
+    ("GET", "/indexes/{name}/snapshots"),
+    ("POST", "/indexes/{name}/snapshots"),
     ("GET", "/info"),
     ("POST", "/openai/deployments/{name}/embeddings"),
     ("POST", "/openai/v1/embeddings"),
@@ -82,6 +88,7 @@ def address(tmp_path_factory):
     with open_index(":memory:", model) as index:
         index.add(["the cat is sleeping", "hello world"], ids=["a", "b"], fields={"year": [2020, 2021]})
         more = {
+            "snapshots": tmp_path_factory.mktemp("snapshots"),
             "sparse": gemel.load_sparse(tiny_sparse(folder / "splade")),
             "late": gemel.load_late(tiny_late(folder / "colbert")),
         }

@@ -11,9 +11,11 @@ import json
 import os
 import random
 import sys
+from dataclasses import replace
 
 import numpy as np
 
+from gemel.index.backup import write_snapshot
 from gemel.index.kinds import pack
 from gemel.index.lance.store import LanceStore
 from gemel.index.port import Header, KindHeader, PassageRows
@@ -44,14 +46,15 @@ def tokens(text):
     return np.array([vector(word) for word in text.split()[-3:]], np.float32)
 
 
-def kinds_of(texts):
-    return {
+def kinds_of(texts, names=tuple(KINDS)):
+    made = {
         "sparse": pack("sparse", "float32", SparseVectors.of([terms(text) for text in texts], ())),
         "late": pack("late", "float16", join_texts([tokens(text) for text in texts], (), DIM)),
     }
+    return {name: made[name] for name in names}
 
 
-def rows_of(documents, *, kinds=False):
+def rows_of(documents, *, kinds=()):
     """{id: digest} as rows; a digest "7x3" has three passages."""
     parts = [(each, digest, part) for each, digest in documents.items() for part in range(passages(digest))]
     texts = [text_of(*each) for each in parts]
@@ -61,7 +64,7 @@ def rows_of(documents, *, kinds=False):
         text=texts,
         digest=[digest for _, digest, _ in parts],
         vector=np.array([vector(text) for text in texts], np.float32),
-        kinds=kinds_of(texts) if kinds else {},
+        kinds=kinds_of(texts, kinds),
     )
 
 
@@ -100,8 +103,7 @@ class Writer:
         return {"documents": {each: digest + str(self.chance.randint(1, 4)) for each in new + old}}
 
     def write(self, documents):
-        kinds = bool(self.table.header.kinds)
-        self.table.write(rows_of(documents, kinds=kinds), replace=True)
+        self.table.write(rows_of(documents, kinds=self.table.header.kinds), replace=True)
         self.mine = list(dict.fromkeys(self.mine + list(documents)))
 
     def plan_delete(self):
@@ -123,9 +125,9 @@ class Writer:
     def find(self):
         self.table.nearest(np.eye(DIM, dtype=np.float32)[:2], 5)
         self.table.by_words("passage 1", 5)
-        if self.table.header.kinds:
-            self.table.by_kind("sparse", [terms("passage 1 of w1")], 5)
-            self.table.by_kind("late", [tokens("passage 1 of w1")], 5)
+        for kind in self.table.header.kinds:
+            query = terms("passage 1 of w1") if kind == "sparse" else tokens("passage 1 of w1")
+            self.table.by_kind(kind, [query], 5)
 
     def plan_switch(self):
         return {"model": f"{self.name}-{self.step}"}
@@ -136,6 +138,25 @@ class Writer:
             following.write(rows, replace=True)
         with self.handle.writing():
             self.table = self.handle.switch()
+
+    def plan_recode(self):
+        """Other kinds of vectors, as `migrate(sparse=...)` and `migrate(late=False)` make them."""
+        return {"kinds": self.chance.choice([[], ["sparse"], ["late"], ["sparse", "late"]])}
+
+    def recode(self, kinds):
+        old = self.table.header
+        header = Header(DIM, {}, old.bound, kinds={name: KINDS[name] for name in kinds})
+        following = self.handle.begin(header)
+        for rows in self.table.scan(block=50, kinds=True):
+            following.write(replace(rows, kinds=kinds_of(rows.text, kinds)), replace=True)
+        with self.handle.writing():
+            self.table = self.handle.switch()
+
+    def plan_snapshot(self):
+        return {"snapshot": f"{self.name}-{self.step}"}
+
+    def snapshot(self, snapshot):
+        write_snapshot(self.table, self.handle.folder.parent / "copies" / snapshot)
 
 
 def say(word, **what):

@@ -1,6 +1,8 @@
 """What an index with several kinds of vectors must do on every store. Derive from `KindContract` with a `location`."""
 
+import csv
 import functools
+import json
 import shutil
 from functools import cache
 from pathlib import Path
@@ -375,6 +377,59 @@ class KindContract:
             for mode in ("dense", "sparse", "late", "hybrid"):
                 one, two = (each.search("oil", mode=mode) for each in (index, copy))
                 assert [(hit.id, hit.score) for hit in one] == [(hit.id, hit.score) for hit in two]
+
+    def test_stored_vectors_of_every_kind_are_returned(self, index):
+        dense, sparse, late = models()
+        (one,) = index.get(["a"], vectors=True)
+        np.testing.assert_allclose(one.vectors, dense.encode_document(TEXTS[:1]), atol=1e-5)
+        right = sparse.encode_document(TEXTS[:1]).row(0)
+        np.testing.assert_array_equal(one.sparse[0][0], right[0])
+        np.testing.assert_allclose(one.sparse[0][1], right[1], atol=1e-5)
+        np.testing.assert_allclose(one.late.of(0), late.encode_document(TEXTS[:1]).of(0), atol=1e-3)
+        named = gemel.SparseVectors.of(one.sparse, index.kind_model("sparse").vocabulary)
+        assert named.tokens(0)[0][0] == sparse.encode_document(TEXTS[:1]).tokens(0)[0][0]
+        (some,) = index.get(["b"], vectors="sparse")
+        assert some.vectors is None and some.late is None and len(some.sparse) == some.passages == 1
+        for each in index.documents(vectors=["dense", "late"]):
+            assert each.sparse is None and len(each.late) == len(each.vectors) == each.passages
+        plain = next(index.documents())
+        assert plain.vectors is plain.sparse is plain.late is None
+        index.migrate(late=False)
+        with pytest.raises(InputError, match=r"no late vectors\. It has: dense, sparse"):
+            index.export("never.jsonl", vectors="late")
+        with pytest.raises(InputError, match="vectors is True, False or kinds"):
+            index.get(["a"], vectors=3)
+
+    @pytest.mark.parametrize("ending", ["jsonl", "csv", "parquet"])
+    def test_an_export_has_vectors_of_every_kind(self, index, tmp_path, ending):
+        index.add([""], ids=["empty"])
+        file = tmp_path / f"all.{ending}"
+        assert index.export(file, vectors=True) == 9
+        if ending == "parquet":
+            rows = pytest.importorskip("pyarrow.parquet").read_table(file).to_pylist()
+        elif ending == "jsonl":
+            rows = [json.loads(line) for line in file.read_text().splitlines()]
+        else:
+            columns = ("vectors", "sparse_vectors", "late_vectors")
+            with file.open(newline="") as lines:
+                rows = [
+                    row | {name: json.loads(row[name]) for name in columns} for row in csv.DictReader(lines)
+                ]
+        stored = {each.id: each for each in index.documents(vectors=True)}
+        assert [row["id"] for row in rows] == list(stored)
+        for row in rows:
+            own = stored[row["id"]]
+            np.testing.assert_array_equal(np.float32(row["vectors"]), own.vectors)
+            assert [each["indices"] for each in row["sparse_vectors"]] == [
+                each[0].tolist() for each in own.sparse
+            ]
+            assert [each["values"] for each in row["sparse_vectors"]] == [
+                each[1].tolist() for each in own.sparse
+            ]
+            assert row["late_vectors"] == [own.late.of(part).tolist() for part in range(own.passages)]
+        index.export(file, vectors=["sparse"])
+        head = file.read_bytes()
+        assert b"sparse_vectors" in head and b"late_vectors" not in head
 
     def test_damaged_values_are_noticed(self, index):
         rows = index._state.table.get(IDS, kinds=True)

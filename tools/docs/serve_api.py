@@ -189,6 +189,14 @@ These routes use the indexes that the operator opened with `--index`, by the nam
 an `id` (derived from the text if no document has one) and `fields`; `existing` controls what happens to existing ids:
 `error`, `replace`, `skip`. A write to a folder or to PostgreSQL is on disk when it is answered. `where` accepts
 `"lang = 'en' and year >= 2020"` or `{"lang": "en", "year": {">=": 2020}}`.
+
+Searches take the options of `index.search` in Python: `group_by` and `per_group`, `min_score`, `diversity`, `recall`,
+`candidates`, `exact`. `more_like` searches by examples. `list` goes through all documents page by page: `next` of an
+answer is `after` of the next request. `get` and `list` return stored vectors if `vectors` names their kinds.
+"""
+SNAPSHOTS = """With `--snapshots FOLDER`, `POST /indexes/NAME/snapshots` copies an index as it is now to a folder below
+`FOLDER/NAME`, while it is in use, and `GET` lists these copies. Keys that are read-only may list them, not make them.
+The operator restores one with `gemel index restore FOLDER/NAME/SNAPSHOT LOCATION`. Without that option:
 """
 
 
@@ -280,9 +288,16 @@ PARTS: list[str | Example] = [
     Example(
         "/indexes/notes/search", {"query": "falling shares", "k": 1, "where": "lang = 'en' and year >= 2021"}
     ),
-    Example("/indexes/notes/get", {"ids": ["a1"]}),
+    Example("/indexes/notes/search", {"query": "music", "k": 2, "group_by": "lang"}),
+    Example("/indexes/notes/more_like", {"ids": ["a1"], "k": 1}),
+    Example("/indexes/notes/facets", {"field": "lang"}),
+    Example("/indexes/notes/count", {"where": "year >= 2021"}),
+    Example("/indexes/notes/list", {"limit": 1}),
+    Example("/indexes/notes/get", {"ids": ["a1"], "vectors": ["dense"]}),
     Example("/indexes/notes/documents", {"where": {"year": {"<": 2021}}}, "DELETE"),
     Example("/search", {"query": "falling shares", "index": "elsewhere"}),
+    SNAPSHOTS,
+    Example("/indexes/notes/snapshots", {}),
     "## The server itself\n\n`GET /status` returns the metrics of the web page; `/health` and `/metrics` are described "
     "in [how to serve](../how-to/serve.md).",
     Example("/status", method="GET"),

@@ -342,6 +342,8 @@ def documents_of(
 
     A wanted field without a type (None) has that of the index or of the file, too. `vectors`: see `GivenVectors`.
     """
+    from gemel.index.documents import VECTOR_COLUMNS
+
     skipped = SkippedRows(skip_bad)
     if path == "-":
         if vectors is not None:
@@ -351,7 +353,10 @@ def documents_of(
     if wanted is not None:
         check_columns(file, wanted)
     given = None if vectors is None else GivenVectors.named(vectors, file)
-    chosen = dict.fromkeys(name for name in file.fields if name != vectors) if wanted is None else wanted
+    chosen = wanted
+    if chosen is None:
+        left_out = {vectors, *VECTOR_COLUMNS} - known.keys()  # of an export: no field can hold them
+        chosen = dict.fromkeys(name for name in file.fields if name not in left_out)
     fields = {name: known.get(name) or kind or file.fields.get(name, "text") for name, kind in chosen.items()}
     guessed = {name: kind for name, kind in fields.items() if not known.get(name) and not chosen[name]}
     if file.file.kind not in ("csv", "tsv"):

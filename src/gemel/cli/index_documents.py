@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
+from functools import wraps
 from itertools import tee
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ from gemel.errors import InputError, WorkError
 from gemel.terminal import counted
 
 if TYPE_CHECKING:
-    from gemel.index.documents import IndexDocument
+    from gemel.index.documents import IndexDocument, VectorChoice
     from gemel.index.ingest import Existing
     from gemel.model import Model
 
@@ -30,9 +31,30 @@ stemming_option = click.option(
     help="Remove endings of words in this language for hybrid search, e.g. english. Needs PyStemmer. Default: none.",
 )
 
-vectors_option = click.option(
-    "--vectors", is_flag=True, help="With the stored vectors, a list with one per passage, as column vectors."
+_vectors_flag = click.option(
+    "--vectors",
+    is_flag=True,
+    help="With the stored vectors: a list with one entry per passage, as column vectors, and if the index has them "
+    "as columns sparse_vectors and late_vectors.",
 )
+_kind_option = click.option(
+    "--kind",
+    "kinds",
+    multiple=True,
+    type=click.Choice(["dense", "sparse", "late"]),
+    help="With the stored vectors of this kind only. May be repeated.",
+)
+
+
+def vectors_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """--vectors and --kind, as one argument `vectors`."""
+
+    @wraps(function)
+    def command(*given: Any, vectors: bool, kinds: tuple[str, ...], **named: Any) -> Any:  # noqa: ANN401
+        return function(*given, vectors=kinds or vectors, **named)
+
+    return _vectors_flag(_kind_option(command))
+
 
 kept_field_option = click.option(
     "--field",
@@ -53,7 +75,7 @@ vector_column_option = click.option(
 
 _MANY = 10_000  # documents written by one command: a bulk load, after which the index is compacted
 
-_GET_COLUMNS = ("id", "text", "passages", "vectors")  # our names in a row of `get`
+_GET_COLUMNS = ("id", "text", "passages")  # our names in a row of `get`, besides those of vectors
 
 
 @click.command(
@@ -276,13 +298,13 @@ def get(
     where: str | None,
     limit: int | None,
     after: str | None,
-    vectors: bool,
+    vectors: VectorChoice,
     target: RowsOut,
 ) -> None:
     """Show documents of the index at LOCATION: text and fields. Without ids: those that meet --where, by ascending id.
 
-    Missing ids are listed; exit code 1. A field called text, passages or vectors is shown as field_text,
-    field_passages or field_vectors.
+    Missing ids are listed; exit code 1. A field with the name of another column (text, passages, vectors,
+    sparse_vectors, late_vectors) is shown as field_text and so on.
     """
     import gemel
 
@@ -301,14 +323,13 @@ def get(
 
 
 def _rows(documents: Iterable[IndexDocument]) -> Iterator[dict[str, Any]]:
-    from gemel.index.documents import relabeled
+    from gemel.index.documents import VECTOR_COLUMNS, relabeled
 
     for each in documents:
-        row = {"id": each.id, **relabeled(each.fields, _GET_COLUMNS), "text": each.text}
+        fields = relabeled(each.fields, (*_GET_COLUMNS, *VECTOR_COLUMNS))
+        row = {"id": each.id, **fields, "text": each.text}
         row["passages"] = each.passages
-        if each.vectors is not None:
-            row["vectors"] = each.vectors.tolist()
-        yield row
+        yield row | each.vector_columns()
 
 
 @click.command(
@@ -316,7 +337,8 @@ def _rows(documents: Iterable[IndexDocument]) -> Iterator[dict[str, Any]]:
     epilog="""\b
 Examples:
   gemel index export notes -o notes.jsonl
-  gemel index export notes -o recent.parquet --where "year >= 2020" --vectors""",
+  gemel index export notes -o recent.parquet --where "year >= 2020" --vectors
+  gemel index export notes -o weights.jsonl --kind sparse""",
 )
 @location_argument
 @flags.out_option(
@@ -327,11 +349,12 @@ Examples:
 @flags.where_option("Only documents")
 @vectors_option
 @flags.json_option()
-def export(location: str, out: Path, where: str | None, vectors: bool, as_json: bool) -> None:
+def export(location: str, out: Path, where: str | None, vectors: VectorChoice, as_json: bool) -> None:
     """Write the documents of the index at LOCATION to a file: id, text and fields, by ascending id.
 
-    The file is complete or absent. `gemel index build` reads it (without --vectors: it encodes the texts). .jsonl and
-    .parquet keep lists and null; in .csv and .tsv null is an empty cell.
+    The file is complete or absent. `gemel index build` reads it and encodes the texts, or takes the dense vectors of
+    documents of one passage with --vector-column vectors. .jsonl and .parquet keep lists and null; in .csv and .tsv
+    null is an empty cell.
     """
     import gemel
 

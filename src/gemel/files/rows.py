@@ -15,14 +15,13 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from datetime import date
-from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO, TypeAlias, get_args
 
 from gemel.errors import InputError, MissingExtra, WorkError
 from gemel.files.atomic import atomic_file
 from gemel.files.records import Bad, InputFormat, Record, RecordFile, kind_of, listed, no_rows
-from gemel.terminal import counted, iso_date
+from gemel.terminal import counted, json_value
 
 BAD_SHOWN = 5  # messages kept of the rows that `skip_bad` leaves out
 
@@ -263,6 +262,8 @@ _KINDS = (".tsv", ".csv", ".jsonl", ".parquet")
 
 _GROUP = 8192  # rows of a parquet group
 
+_GROUP_BYTES = 64 << 20  # of vectors in a group, from which on it ends earlier
+
 _FORMULA = tuple("=+-@\t\r\n＝＋－＠")  # what makes a spreadsheet compute or split a cell
 
 _BREAKS = re.compile(r"[\t\r\n\x0b\x0c\x1c-\x1e\x85\u2028\u2029]+")
@@ -332,8 +333,8 @@ def _open(path: Path, *, packed: bool) -> Iterator[TextIO]:
 
 
 def as_json(value: object) -> str:
-    """On one line; dates and times as ISO 8601."""
-    return json.dumps(value, ensure_ascii=False, default=iso_date)
+    """On one line; dates and times as ISO 8601, arrays as lists."""
+    return json.dumps(value, ensure_ascii=False, default=json_value)
 
 
 def _shown(value: object) -> str:
@@ -347,10 +348,9 @@ def _write_parquet(working: Path, rows: Iterable[Fields]) -> int:
         import pyarrow
     except ImportError as error:
         raise MissingExtra("writing parquet", "pyarrow", "parquet") from error
-    source, count = iter(rows), 0
-    first = list(islice(source, _GROUP))
+    count = 0
     with closing(_Groups(working)) as out:
-        for group in chain([first], iter(lambda: list(islice(source, _GROUP)), [])):
+        for group in _row_groups(rows):
             try:
                 out.add(pyarrow.Table.from_pylist(group))
             except (pyarrow.ArrowException, OverflowError, UnicodeEncodeError) as error:
@@ -360,6 +360,27 @@ def _write_parquet(working: Path, rows: Iterable[Fields]) -> int:
                 ) from error
             count += len(group)
     return count
+
+
+def _row_groups(rows: Iterable[Fields]) -> Iterator[list[Fields]]:
+    """The rows in groups that fit into memory with their vectors; one empty group if there are no rows."""
+    group: list[Fields] = []
+    size, yielded = 0, False
+    for row in rows:
+        group.append(row)
+        size += sum(_array_bytes(value) for value in row.values() if isinstance(value, list))
+        if len(group) >= _GROUP or size >= _GROUP_BYTES:
+            yield group
+            group, size, yielded = [], 0, True
+    if group or not yielded:
+        yield group
+
+
+def _array_bytes(value: object) -> int:
+    """Bytes of the arrays in a list, also in lists and dictionaries inside of it."""
+    if isinstance(value, dict | list):
+        return sum(map(_array_bytes, value.values() if isinstance(value, dict) else value))
+    return int(getattr(value, "nbytes", 0))
 
 
 class _Groups:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -16,11 +16,13 @@ from gemel.files.rows import write_rows
 from gemel.index.binding import IndexState
 from gemel.index.fields import checked_value, unknown_field
 from gemel.index.ingest import Runner, WriteResult
+from gemel.index.kinds import kinds_in, terms_of, tokens_of
 from gemel.index.port import (
     DocumentPassages,
     DocumentsChanged,
     FieldType,
     FieldValue,
+    Header,
     Splitting,
     digest_of,
     documents_in,
@@ -29,9 +31,19 @@ from gemel.index.port import (
 )
 from gemel.index.where import Condition, matches
 from gemel.types import ShownResult, Vectors
+from gemel.vectors.maxsim import MultiVectors
+from gemel.vectors.sparse import SparseRow
 
-EXPORT_COLUMNS = ("id", "text", "vectors")
+VECTOR_COLUMNS = ("vectors", "sparse_vectors", "late_vectors")
+"""Columns of stored vectors in a file or a row of output: dense, sparse and late."""
+
+EXPORT_COLUMNS = ("id", "text", *VECTOR_COLUMNS)
 """Our names in a file that `export` writes."""
+
+VectorKind: TypeAlias = Literal["dense", "sparse", "late"]
+
+VectorChoice: TypeAlias = bool | VectorKind | Collection[VectorKind]
+"""Which stored vectors come with a document: all (True), none (False), or those of some kinds."""
 
 BLOCK = 4096
 """Passages that are read at a time."""
@@ -50,7 +62,38 @@ class IndexDocument(ShownResult):
     fields: Mapping[str, FieldValue]
     passages: int
     vectors: Vectors | None = field(default=None, compare=False)
-    """(passages, dim), each of length 1; None: not requested."""
+    """(passages, dim), each of length 1; None: not requested, or the index has no dense vectors."""
+    sparse: Sequence[SparseRow] | None = field(default=None, compare=False)
+    """Of each passage: the columns that have a weight, ascending, and the weights. A column is the id of a token in
+    `index.kind_model("sparse").vocabulary`. None: not requested, or the index has none."""
+    late: MultiVectors | None = field(default=None, compare=False)
+    """The vectors of the tokens of each passage, as they are stored; `late.of(0)` are those of the first. None: not
+    requested, or the index has none."""
+
+    def vector_columns(self) -> dict[str, list[Any]]:
+        """The vectors as columns of a row (`VECTOR_COLUMNS`): one entry per passage, with arrays of numbers."""
+        columns: dict[str, list[Any]] = {}
+        if self.vectors is not None:
+            columns["vectors"] = list(self.vectors)
+        if self.sparse is not None:
+            columns["sparse_vectors"] = [{"indices": each[0], "values": each[1]} for each in self.sparse]
+        if self.late is not None:
+            columns["late_vectors"] = [list(self.late.of(part)) for part in range(len(self.late))]
+        return columns
+
+
+def chosen_kinds(vectors: object, header: Header) -> frozenset[str]:
+    """The kinds of vectors that a `VectorChoice` names; an InputError if the index has no such vectors."""
+    there = kinds_in(header)
+    if isinstance(vectors, bool):
+        return frozenset(there if vectors else ())
+    named = [vectors] if isinstance(vectors, str) else vectors
+    if not isinstance(named, Collection):
+        raise InputError(f"vectors is True, False or kinds of vectors, like 'sparse'; got {vectors!r}")
+    for kind in named:
+        if kind not in there:
+            raise InputError(f"the index has no {kind} vectors. It has: {', '.join(there)}")
+    return frozenset(named)
 
 
 def check_limit(limit: object) -> None:
@@ -72,9 +115,34 @@ def relabeled(fields: Mapping[str, Any], ours: Sequence[str]) -> dict[str, Any]:
     return shown
 
 
-def document_of(stored: DocumentPassages, vectors: bool) -> IndexDocument:
-    kept = stored.vectors if vectors else None
-    return IndexDocument(stored.id, stored.text, stored.fields, len(stored.passages), kept)
+def document_of(stored: DocumentPassages, kinds: Collection[str], header: Header) -> IndexDocument:
+    """With these kinds of vectors."""
+    return IndexDocument(
+        stored.id,
+        stored.text,
+        stored.fields,
+        len(stored.passages),
+        stored.vectors if "dense" in kinds else None,
+        [terms_of(value) for value in stored.kinds["sparse"]] if "sparse" in kinds else None,
+        tokens_of(stored.kinds["late"], header.kinds["late"]) if "late" in kinds else None,
+    )
+
+
+def stored_documents(state: IndexState, ids: Sequence[str], vectors: VectorChoice) -> list[IndexDocument]:
+    """Those of these ids that are stored, in their order."""
+    kinds = chosen_kinds(vectors, state.header)
+    rows = state.table.get(ids, kinds=not kinds.isdisjoint(state.header.kinds))
+    return [document_of(each, kinds, state.header) for each in documents_in(rows)]
+
+
+def scan_documents(
+    state: IndexState, after: str | None, block: int, where: Condition | None, vectors: VectorChoice
+) -> Iterator[IndexDocument]:
+    """By ascending id, `block` passages at a time."""
+    header, kinds = state.header, chosen_kinds(vectors, state.header)
+    further = not kinds.isdisjoint(header.kinds)
+    blocks = state.table.scan(after=after, block=block, where=where, kinds=further)
+    return (document_of(each, kinds, header) for rows in blocks for each in documents_in(rows))
 
 
 def write_documents(path: Path, documents: Iterable[IndexDocument]) -> int:
@@ -86,7 +154,7 @@ def write_documents(path: Path, documents: Iterable[IndexDocument]) -> int:
                 "id": each.id,
                 "text": each.text,
                 **relabeled(each.fields, EXPORT_COLUMNS),
-                **({} if each.vectors is None else {"vectors": each.vectors.tolist()}),
+                **each.vector_columns(),
             }
             for each in documents
         ),

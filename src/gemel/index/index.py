@@ -22,9 +22,11 @@ from gemel.index.documents import (
     BLOCK,
     FieldChanges,
     IndexDocument,
+    VectorChoice,
     check_limit,
-    document_of,
     sample_vectors,
+    scan_documents,
+    stored_documents,
     update_fields,
     without_field,
     write_documents,
@@ -43,7 +45,7 @@ from gemel.index.ingest import (
     query_texts,
 )
 from gemel.index.kinds import IndexExplanation, KindModel, LateForm, Mode, kinds_in, recorded_mode
-from gemel.index.port import Count, FieldType, FieldValue, KindName, Store, documents_in
+from gemel.index.port import Count, FieldType, FieldValue, KindName, Store
 from gemel.index.query import Answer, Hit, Reranker, SearchExamples, SearchQuery, hybrid_mode
 from gemel.index.search import answer, explained, query_vector
 from gemel.index.where import Condition
@@ -366,19 +368,19 @@ class Index:
         return self._run(lambda state: explained(state, query, named, mode))
 
     def get(
-        self, ids: Iterable[str | int] | None = None, *, where: Where = None, vectors: bool = False
+        self, ids: Iterable[str | int] | None = None, *, where: Where = None, vectors: VectorChoice = False
     ) -> list[IndexDocument]:
         """The documents of these ids, in their order, or those that meet a condition, by ascending id.
 
-        Ids that are not stored are left out. vectors: with the stored vectors. `documents` needs less memory.
+        Ids that are not stored are left out. vectors: with the stored vectors of all kinds (True), or of some:
+        "dense", ["sparse", "late"]. `documents` needs less memory.
         """
         if (ids is None) == (where is None):
             raise InputError("get takes ids or where, one of the two. For all documents: index.documents()")
         if ids is None:
             return list(self.documents(where, vectors=vectors))
         named = checked_ids(ids)
-        rows = self._run(lambda state: state.table.get(named))
-        return [document_of(each, vectors) for each in documents_in(rows)]
+        return self._run(lambda state: stored_documents(state, named, vectors))
 
     def documents(
         self,
@@ -386,26 +388,26 @@ class Index:
         *,
         after: str | int | None = None,
         limit: int | None = None,
-        vectors: bool = False,
+        vectors: VectorChoice = False,
     ) -> Iterator[IndexDocument]:
         """The documents by ascending id (code points, not numbers), read block by block.
 
         where: those that meet the condition. after: those of greater ids; the last id of a page is the cursor of the
-        next. limit: so many at most. vectors: with the stored vectors.
+        next. limit: so many at most. vectors: with the stored vectors, as for `get`.
         """
         condition = self._condition(where)
         start = None if after is None else checked_id(after, "after")
         check_limit(limit)
         block = BLOCK if limit is None else min(BLOCK, limit + 1)
-        blocks = self._run(lambda state: state.table.scan(after=start, block=block, where=condition))
-        stored = (document_of(each, vectors) for rows in blocks for each in documents_in(rows))
+        stored = self._run(lambda state: scan_documents(state, start, block, condition, vectors))
         return stored if limit is None else islice(stored, limit)
 
-    def export(self, path: Path | str, *, where: Where = None, vectors: bool = False) -> int:
+    def export(self, path: Path | str, *, where: Where = None, vectors: VectorChoice = False) -> int:
         """Write the documents to .jsonl, .csv, .tsv (each also .gz) or .parquet; how many there were.
 
-        The file is complete or absent. Columns: id, text, every field, and with `vectors` also vectors, a list of one
-        vector per passage. `gemel index build` reads a file without vectors.
+        The file is complete or absent. Columns: id, text, every field, and as `vectors` says: vectors, a list of one
+        vector per passage; sparse_vectors, one {"indices": [...], "values": [...]} per passage; late_vectors, a list of
+        one vector per token for each passage. `gemel index build` reads a file without vectors.
         """
         target = Path(path)
         check_output(target)

@@ -10,7 +10,8 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -207,9 +208,37 @@ def compared(kind: str, header: KindHeader, values: Sequence[bytes]) -> Searched
     return TokenIndex(tokens_of(values, header)) if kind == "late" else _inverted(values, header)
 
 
-def built_structure(kind: str, header: KindHeader, values: Sequence[bytes]) -> Searched:
-    """What finds the best of many passages without comparing all."""
+def built_structure(
+    kind: str, header: KindHeader, blocks: Iterable[Sequence[bytes]], folder: Path | None = None
+) -> Searched:
+    """What finds the best of many passages without comparing all.
+
+    `folder`: for vectors of tokens while it is built, as they may be too many for memory; None: they stay there.
+    """
+    if kind == "late" and folder is not None:
+        return TokenIndex.build(_tokens_in_files(blocks, header, folder))
+    values = [value for block in blocks for value in block]
     return TokenIndex.build(tokens_of(values, header)) if kind == "late" else _inverted(values, header)
+
+
+def _tokens_in_files(blocks: Iterable[Sequence[bytes]], header: KindHeader, folder: Path) -> MultiVectors:
+    """`tokens_of` all blocks, with the arrays in files that are mapped into memory."""
+    template = tokens_of((), header)
+    names = [name for name in ("vectors", "scales", "nearest") if getattr(template, name) is not None]
+    counts = [np.zeros(1, dtype=np.int64)]
+    with ExitStack() as stack:
+        files = {name: stack.enter_context((folder / name).open("wb")) for name in names}
+        for values in blocks:
+            part = tokens_of(values, header)
+            counts.append(np.diff(part.offsets))
+            for name, file in files.items():
+                file.write(getattr(part, name).tobytes())
+    offsets = np.cumsum(np.concatenate(counts))
+    arrays = {}
+    for name in names:
+        kind, shape = getattr(template, name).dtype, (int(offsets[-1]), *getattr(template, name).shape[1:])
+        arrays[name] = np.memmap(folder / name, kind, "r", shape=shape) if shape[0] else np.empty(shape, kind)
+    return MultiVectors(offsets=offsets, tokens=(), codebook=codebook_of(header), **arrays)
 
 
 def loaded_structure(kind: str, folder: Path) -> Searched:

@@ -220,10 +220,6 @@ class MemoryTable:
         found = hits.index[0] >= 0
         return now.passages(hits.index[0][found], hits.score[0][found])
 
-    @property
-    def most_compared(self) -> int | None:
-        return None
-
     def by_kind(
         self,
         kind: str,

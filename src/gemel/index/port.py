@@ -278,12 +278,6 @@ class Table(Protocol):
         """The k best passages by BM25, of those that share a word with the query."""
         ...
 
-    @property
-    def most_compared(self) -> int | None:
-        """Passages up to which `by_kind` searches by the vectors of tokens without `exact`; of more, the caller finds
-        candidates in another way and names them in `where`. None: any number."""
-        ...
-
     def by_kind(
         self,
         kind: str,

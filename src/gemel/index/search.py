@@ -22,12 +22,11 @@ from gemel.index.kinds import (
     KINDS,
     IndexExplanation,
     Mode,
-    rankings_for,
     tokens_of,
 )
 from gemel.index.port import FieldValue, Passages, documents_in, no_dense_vectors
 from gemel.index.query import Answer, Hit, Reranker, SearchExamples, SearchQuery, compares_tokens
-from gemel.index.where import Both, Compare, Condition, OneOf
+from gemel.index.where import Compare, Condition
 from gemel.types import Vectors
 from gemel.vectors.bm25 import RRF_K
 from gemel.vectors.maxsim import maxsim
@@ -40,8 +39,6 @@ _SHORT_CHARACTERS = 60  # of a short query: one without spaces may be a sentence
 _GROUPED = 64  # passages that a search by groups begins with; the same for every k, so that pages agree
 
 _WIDER = 4  # times the passages when these were of too few documents
-
-_TOKEN_CANDIDATES = 500  # documents whose tokens are compared where a table is too large to compare all
 
 
 def query_vector(state: IndexState, examples: SearchExamples) -> Vectors:
@@ -174,7 +171,7 @@ def _find(run: _Search, width: int) -> list[_Found]:
 
 def _ranking(run: _Search, name: str, width: int) -> list[_Found]:
     """The best documents of each query by one ranking, by their best passage."""
-    if run.question.group_by is not None and not (name == "late" and _too_many_tokens(run)):
+    if run.question.group_by is not None:
         return [_by_group(run, name, position, width) for position in range(run.count)]
     if name == "dense":
         return _by_vectors(run, width)
@@ -306,8 +303,6 @@ def _too_few(
 
 def _by_kind(run: _Search, kind: str, width: int) -> list[_Found]:
     """The best documents by one kind of vectors."""
-    if kind == "late" and _too_many_tokens(run):
-        return [_among_candidates(run, position, width) for position in range(run.count)]
     question, k = run.question, width
     found = [_Found([], True) for _ in range(run.count)]
     waiting = list(range(run.count))
@@ -321,28 +316,6 @@ def _by_kind(run: _Search, kind: str, width: int) -> list[_Found]:
             found[position] = _Found(hits[:width], passages.exact)
         waiting, k = _too_few(waiting, answers, found, width, k), k * _WIDER
     return found
-
-
-def _too_many_tokens(run: _Search) -> bool:
-    """The table cannot be searched by the vectors of tokens as a whole."""
-    most, question = run.state.table.most_compared, run.question
-    return most is not None and not question.exact and run.state.table.count(question.where).passages > most
-
-
-def _among_candidates(run: _Search, position: int, width: int) -> _Found:
-    """The best by tokens of documents that another ranking finds: by dense vectors, weights of words, or words."""
-    state, question = run.state, run.question
-    header, query = state.header, (run.queries or ())[position]
-    other: Mode = "dense" if header.dim else "sparse" if "sparse" in header.kinds else "words"
-    wide = replace(question, rankings=rankings_for(other, None, header), rerank=None, group_by=None)
-    candidates = _ranking(_search_of(state, wide, [query], None), other, max(_TOKEN_CANDIDATES, width))[0]
-    ids = OneOf("id", tuple(hit.id for hit in candidates.hits))
-    where = ids if question.where is None else Both(question.where, ids)
-    tokens = [run.kinds["late"][position]]
-    most = state.table.count(where).passages
-    passages = state.table.by_kind("late", tokens, max(1, most), where=where, exact=True)[0]
-    hits = question.limited(_grouped(passages, _cosines(run, position, passages)))
-    return _Found(hits[:width], exact=False)
 
 
 def _by_words(run: _Search, position: int, width: int) -> _Found:

@@ -144,6 +144,9 @@ class ServeOptions:
     """What runs the network."""
     index: tuple[str, ...] = ()
     """An index that clients may search and change: LOCATION, or NAME=LOCATION."""
+    snapshots: Path | None = None
+    """A folder for the snapshots of indexes that clients request; those of an index are in a folder of its name. None:
+    clients cannot make any."""
     rerank: str | None = None
     """A cross-encoder that reranks answers. None: the model of `late` does, else the cosine of the model."""
     sparse: str | None = None

@@ -221,6 +221,7 @@ def load_services(models: Sequence[str], options: ServeOptions) -> Services:
         sparse=sparse,
         late=late,
         indexes=_open_indexes(options.index, list(named.values()), {"sparse": sparse, "late": late}),
+        snapshots=options.snapshots,
         limits=options.limits,
         threads=options.threads,
         cache_bytes=options.cache_bytes,

@@ -16,6 +16,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
+from pathlib import Path
 from time import perf_counter, time
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, get_args
 
@@ -132,12 +133,14 @@ class Services:
         sparse: SparseModel | None = None,
         late: LateModel | None = None,
         indexes: Mapping[str, Index] | None = None,
+        snapshots: Path | None = None,
         limits: Limits | None = None,
         threads: int | None = None,
         cache_bytes: int = 64_000_000,
     ) -> None:
         """`name` and `cross_name` are what clients call the models; `indexes` by the names the operator gave.
 
+        `snapshots`: the folder for those that clients request; None: they cannot request any.
         `more_models` by their names: a client that names none of them gets `model`. `accept_token_ids`: clients may
         send ids of a model's own vocabulary instead of texts to the routes of OpenAI.
         """
@@ -145,6 +148,7 @@ class Services:
         self.cross_name = (cross_name or cross.name) if cross is not None else None
         self.late = late
         self.indexes: Mapping[str, Index] = dict(indexes or {})
+        self.snapshots = snapshots
         self.limits = limits or Limits()
         self.counters = Counters()
         self.accept_token_ids = accept_token_ids

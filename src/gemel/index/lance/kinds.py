@@ -12,11 +12,12 @@ import json
 import os
 import shutil
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -196,7 +197,6 @@ class _KindCache:
 
     def __init__(self, kind: str, header: KindHeader, folder: Path | None, large: int) -> None:
         self._kind, self._header, self._folder, self._large = kind, header, folder, large
-        self._layout = [_FORMAT, header.dim, header.form]
         self._lock, self._building = threading.Lock(), threading.Lock()
         self._now: _Snapshot | None = None
 
@@ -297,61 +297,77 @@ class _KindCache:
         except (OSError, WorkError):  # a folder without write access, a full disk: in memory only
             return self._make(view)
 
-    def _make(self, view: View) -> _Structure:
+    def _make(self, view: View, folder: Path | None = None) -> _Structure:
         positions, _ = view.by_id(None)
-        values = _read(view, positions, self._kind)
-        return _Structure(view.stamp[positions], built_structure(self._kind, self._header, values))
+        blocks = _read_blocks(view, positions, self._kind)
+        return _Structure(view.stamp[positions], built_structure(self._kind, self._header, blocks, folder))
 
     def _saved(self, view: View) -> _Structure:
         """Built and saved, then mapped from its folder; others of this kind are deleted."""
         assert self._folder is not None
-        made = self._make(view)
         self._folder.mkdir(parents=True, exist_ok=True)
-        name = os.urandom(4).hex()
-        beside, here = self._folder / f".{name}", self._folder / name
-        try:
-            beside.mkdir()
-            made.searched.save(beside / "structure")
-            np.save(beside / "stamps.npy", made.stamp)
-            files = sorted(str(path.relative_to(beside)) for path in beside.rglob("*") if path.is_file())
-            about = {
-                "format": _FORMAT,
-                "dim": self._header.dim,
-                "form": self._header.form,
-                "rows": len(made.stamp),
-                "sha256": {file: cache.sha256(beside / file) for file in files},
-            }
-            (beside / "about.json").write_text(json.dumps(about), encoding="utf-8")
-            for file in (*files, "about.json"):
-                sync(beside / file)
-            cache.note_checked(beside, about)
-            beside.rename(here)
-        except BaseException:
-            shutil.rmtree(beside, ignore_errors=True)
-            raise
-        for other in self._folder.glob("*"):  # and what a process that died left
-            if other != here:
-                shutil.rmtree(other, ignore_errors=True)
+        with TemporaryDirectory(prefix=".", dir=self._folder) as working:
+            made = self._make(view, Path(working))
+            here = save_structure(self._folder, self._header, made.stamp, made.searched)
         return replace(made, searched=loaded_structure(self._kind, here / "structure"), folder=here)
 
     def _loaded(self, view: View) -> _Structure | None:
         """The newest undamaged one on disk, if most of its passages are still stored."""
         if self._folder is None or view.passages < self._large:
             return None
-        found: list[Path] = []
-        with suppress(OSError):
-            found = sorted(self._folder.glob("[!.]*"), key=lambda path: path.stat().st_mtime, reverse=True)
-        for path in found:
-            with suppress(*_DAMAGED):
-                about = _about(path)
-                if [about[name] for name in ("format", "dim", "form")] != self._layout:
-                    continue
-                cache.check_files_once(path, about)
-                stamp = np.load(path / "stamps.npy", allow_pickle=False)
-                base = _Structure(stamp, loaded_structure(self._kind, path / "structure"), path)
-                if 2 * int(np.count_nonzero(base.positions(view) >= 0)) > len(stamp):
-                    return base
+        for path, stamp, searched in saved_structures(self._folder, self._kind, self._header):
+            base = _Structure(stamp, searched, path)
+            if 2 * int(np.count_nonzero(base.positions(view) >= 0)) > len(stamp):
+                return base
         return None
+
+
+def save_structure(folder: Path, header: KindHeader, stamp: Stamps, searched: Searched) -> Path:
+    """Save what was built for these passages in a new folder below `folder`; all others there are deleted."""
+    name = os.urandom(4).hex()
+    beside, here = folder / f".{name}", folder / name
+    try:
+        beside.mkdir(parents=True)
+        searched.save(beside / "structure")
+        np.save(beside / "stamps.npy", stamp)
+        files = sorted(str(path.relative_to(beside)) for path in beside.rglob("*") if path.is_file())
+        about = {
+            "format": _FORMAT,
+            "dim": header.dim,
+            "form": header.form,
+            "rows": len(stamp),
+            "sha256": {file: cache.sha256(beside / file) for file in files},
+        }
+        (beside / "about.json").write_text(json.dumps(about), encoding="utf-8")
+        for file in (*files, "about.json"):
+            sync(beside / file)
+        cache.note_checked(beside, about)
+        beside.rename(here)
+    except BaseException:
+        shutil.rmtree(beside, ignore_errors=True)
+        raise
+    for other in folder.glob("*"):  # and what a process that died left
+        if other != here:
+            shutil.rmtree(other, ignore_errors=True)
+    return here
+
+
+def saved_structures(folder: Path, kind: str, header: KindHeader) -> Iterator[tuple[Path, Stamps, Searched]]:
+    """What `save_structure` wrote and is undamaged, the newest first."""
+    found: list[Path] = []
+    with suppress(OSError):
+        found = sorted(folder.glob("[!.]*"), key=lambda path: path.stat().st_mtime, reverse=True)
+    for path in found:
+        try:
+            about = _about(path)
+            if [about[name] for name in ("format", "dim", "form")] != [_FORMAT, header.dim, header.form]:
+                continue
+            cache.check_files_once(path, about)
+            stamp = np.load(path / "stamps.npy", allow_pickle=False)
+            searched = loaded_structure(kind, path / "structure")
+        except _DAMAGED:
+            continue
+        yield path, stamp, searched
 
 
 def _about(here: Path) -> dict[str, Any]:
@@ -361,10 +377,13 @@ def _about(here: Path) -> dict[str, Any]:
 
 def _read(view: View, positions: Positions, kind: str) -> list[bytes]:
     """The stored values of these rows, in their order."""
-    column, values = kind_column(kind), []
+    return [value for block in _read_blocks(view, positions, kind) for value in block]
+
+
+def _read_blocks(view: View, positions: Positions, kind: str) -> Iterator[list[bytes]]:
+    column = kind_column(kind)
     for start in range(0, len(positions), _BLOCK):
-        values += view.take(positions[start : start + _BLOCK], [column])[column].to_pylist()
-    return values
+        yield view.take(positions[start : start + _BLOCK], [column])[column].to_pylist()
 
 
 def _sizes(view: View) -> dict[str, int]:

@@ -256,10 +256,6 @@ class LanceTable:
                 view = self._without_broken_words(view, error)
             return self._now.words.find(view, query, k, where)
 
-    @property
-    def most_compared(self) -> int | None:
-        return None
-
     def by_kind(
         self,
         kind: str,

@@ -210,10 +210,6 @@ class AttachedTable:
             f"{self.location} has no word index, so it is searched by vectors only: without hybrid"
         )
 
-    @property
-    def most_compared(self) -> int | None:
-        return None
-
     def by_kind(
         self,
         kind: str,

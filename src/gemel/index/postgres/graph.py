@@ -3,19 +3,24 @@
 It covers the rows up to a number; later rows are compared one by one until it is built again. Everything about it is
 in the database's own catalog: its limit is in its name, its recall in its comment. So at whatever moment a process
 dies, an unfinished graph is marked invalid there and built again. `tune` measures how widely it must be searched, after
-each build.
+each build. Below it: the copy of the vectors of tokens that this machine searches, as the server cannot compare them.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory, mkdtemp
+from typing import Any, TypeAlias
+from weakref import finalize
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gemel.errors import WorkError
 from gemel.index.approximate import (
     FINEST_RECALL,
     NEIGHBORS,
@@ -26,12 +31,33 @@ from gemel.index.approximate import (
     recall_of,
     recall_queries,
 )
-from gemel.index.port import Header, TableStats
-from gemel.index.postgres.rows import count, fetch, forget_old_tokens, vector_text, vectors_of
-from gemel.index.postgres.schema import filter_of, identifier, kind_column, lock_key, qualified, sql
-from gemel.index.postgres.search import FEW, UNTUNED, GraphLayout, allow_graph, exact_sql, graph_sql
+from gemel.index.kinds import Searched, built_structure, compared, loaded_structure, tokens_of
+from gemel.index.lance import cache
+from gemel.index.lance.kinds import save_structure, saved_structures
+from gemel.index.port import Header, KindHeader, Passages, TableStats
+from gemel.index.postgres.rows import (
+    columns_sql,
+    count,
+    fetch,
+    forget_old_tokens,
+    rows_from,
+    vector_text,
+    vectors_of,
+)
+from gemel.index.postgres.schema import Filter, filter_of, identifier, kind_column, lock_key, qualified, sql
+from gemel.index.postgres.search import (
+    FEW,
+    UNTUNED,
+    GraphLayout,
+    NeighborQuery,
+    allow_graph,
+    by_score,
+    exact_sql,
+    graph_sql,
+)
 from gemel.index.postgres.server import Connection, Server, explained
 from gemel.types import Vectors
+from gemel.vectors.token_index import TokenIndex
 
 MOST_GRAPH_DIM = 4000  # of a halfvec index; above, every search is exact
 
@@ -51,6 +77,20 @@ _CENTROIDS = 32
 
 _FETCHED = 26  # as a search for ten fetches
 
+_TOKEN_ROWS = 256  # passages whose vectors of tokens are fetched at once
+
+_TIES = 16  # passages beside the k best, which may have the score of the last
+
+_LATER_PART = 0.3  # of the rows of a copy may have come later, before it is built again
+
+_MOST_LATER = 20_000  # and so many rows, as they are in memory
+
+_PARTS = 8  # in which later rows are, before they are joined
+
+_COMPARED = 16  # rows of a saved copy that are compared with those on the server
+
+Numbers: TypeAlias = NDArray[np.int64]
+
 
 @dataclass(frozen=True)
 class CompactLimits:
@@ -65,7 +105,8 @@ class CompactLimits:
     memory_mb: int = 2048
     """The most that the server may take to build a graph."""
     tokens: int = 5_000
-    """Passages up to which a search by the vectors of tokens compares all; of more, it compares candidates."""
+    """Passages up to which a search by the vectors of tokens fetches and compares all; of more, this machine has a
+    copy."""
 
 
 def compact(server: Server, table: str, dim: int, limits: CompactLimits) -> None:
@@ -336,3 +377,180 @@ def _sample(connection: Connection, table: str, dim: int, limit: int, rng: np.ra
         statement = sql("SELECT vector FROM {} WHERE number <= %s ORDER BY number LIMIT %s", qualified(table))
         cells = fetch(connection, statement, [limit, _SAMPLE])
     return vectors_of([row[0] for row in cells], dim)
+
+
+# Vectors of tokens.
+
+
+def by_tokens(
+    connection: Connection,
+    queries: Sequence[Vectors],
+    question: NeighborQuery,
+    copy: TokenCopy,
+    few: int,
+    *,
+    exact: bool,
+    recall: float | None,
+) -> list[Passages]:
+    """The k best of each query by MaxSim, compared here: up to `few` rows that meet the condition are fetched, more
+    are searched in the copy of this machine."""
+    with connection.transaction():
+        connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        numbers = _rows_meeting(connection, question.table, question.where)
+        fetches = len(numbers) <= few and copy.built is None
+        parts = [copy.fetched(connection, numbers)] if fetches else copy.parts(connection, numbers)
+        exact = exact or len(numbers) <= few
+        return [_best_tokens(connection, parts, numbers, query, question, exact, recall) for query in queries]
+
+
+def _best_tokens(
+    connection: Connection,
+    parts: Sequence[TokenPart],
+    numbers: Numbers,
+    query: Vectors,
+    question: NeighborQuery,
+    exact: bool,
+    recall: float | None,
+) -> Passages:
+    header = question.header
+    scored: list[tuple[float, int]] = []
+    whole = True
+    for part in parts:
+        inside = np.isin(part.numbers, numbers, assume_unique=True)
+        measured = part.searched.recall
+        compares_all = exact or measured is None or measured < (recall or USUAL_RECALL)
+        if inside.any():
+            found, scores = part.searched.search(query, question.k, inside=inside, exact=compares_all)
+            scored += zip(scores.tolist(), part.numbers[found].tolist(), strict=True)
+            whole &= compares_all
+    score_of = {number: score for score, number in sorted(scored, reverse=True)[: question.k + _TIES]}
+    statement = sql(
+        "SELECT {}, number FROM {} WHERE number = ANY(%s)", columns_sql(header), qualified(question.table)
+    )
+    cells = fetch(connection, statement, [list(score_of)]) if score_of else []
+    scores = np.array([score_of[row[-1]] for row in cells], dtype=np.float32)
+    answer = by_score(rows_from(cells, header), range(len(cells)), scores, question.k)
+    return replace(answer, exact=whole)
+
+
+def _rows_meeting(connection: Connection, table: str, where: Filter | None) -> Numbers:
+    """The numbers of all rows that meet a condition, ascending."""
+    chosen = where or Filter(sql("true"))
+    statement = sql("SELECT string_agg(int8send(number), '') FROM {} WHERE {}", qualified(table), chosen.sql)
+    ((packed,),) = fetch(connection, statement, chosen.parameters)
+    return np.sort(np.frombuffer(packed or b"", ">i8").astype(np.int64))
+
+
+@dataclass(frozen=True, eq=False)
+class TokenPart:
+    """Vectors of tokens of some rows."""
+
+    numbers: Numbers
+    """Of the rows, ascending."""
+    searched: Searched
+
+
+class TokenCopy:
+    """The vectors of tokens of a table on this machine, as the server cannot compare them.
+
+    Rows are known by their numbers, which no other row gets. Those of the last build are in files, with an index of
+    tokens; later ones are fetched once and compared one by one, until they are so many that all is built again. Safe
+    with several threads and processes.
+    """
+
+    def __init__(self, folder: Path, table: str, header: KindHeader) -> None:
+        """`folder`: may be deleted whenever no process uses it."""
+        self._folder, self._table, self._header = folder, table, header
+        self._now: tuple[TokenPart, ...] = ()
+
+    @property
+    def built(self) -> TokenPart | None:
+        """What this handle has built or loaded; None: nothing yet."""
+        return self._now[0] if self._now else None
+
+    def parts(self, connection: Connection, numbers: Numbers) -> Sequence[TokenPart]:
+        """Parts that have all of these rows together."""
+        now = self._now
+        if not now or self._aged(now, numbers):
+            now = (self._base(connection),)
+        missing = _without(numbers, now)
+        if len(missing):
+            if len(now) > _PARTS:
+                missing = np.sort(np.concatenate([missing, *(each.numbers for each in now[1:])]))
+                now = now[:1]
+            now = (*now, self.fetched(connection, missing))
+        self._now = now
+        return now
+
+    def fetched(self, connection: Connection, numbers: Numbers) -> TokenPart:
+        """These rows, in memory."""
+        values: list[bytes] = []
+        present: list[int] = []
+        for start in range(0, len(numbers), _TOKEN_ROWS):
+            chosen = sql("number = ANY({})", numbers[start : start + _TOKEN_ROWS].tolist())
+            for number, value in self._read(connection, chosen, _TOKEN_ROWS):
+                present.append(number)
+                values.append(bytes(value))
+        return TokenPart(np.array(present, np.int64), compared("late", self._header, values))
+
+    def _aged(self, parts: Sequence[TokenPart], numbers: Numbers) -> bool:
+        later = sum(len(each.numbers) for each in parts[1:]) + len(_without(numbers, parts))
+        return later > min(_LATER_PART * len(parts[0].numbers), _MOST_LATER)
+
+    def _base(self, connection: Connection) -> TokenPart:
+        """From the disk if it is fresh enough, else built from all rows now."""
+        every = _rows_meeting(connection, self._table, None)
+        try:
+            with cache.building(self._folder):
+                for _, numbers, searched in saved_structures(self._folder, "late", self._header):
+                    found = TokenPart(numbers, searched)
+                    if not self._aged([found], every) and self._fits(connection, found):
+                        return found
+                self._folder.mkdir(parents=True, exist_ok=True)
+                base = self._build(connection, self._folder)
+                for other in self._folder.parent.glob("*.late"):  # of tables that a migration has replaced
+                    if other != self._folder:
+                        shutil.rmtree(other, ignore_errors=True)
+                return base
+        except (OSError, WorkError):  # a folder without write access
+            temporary = Path(mkdtemp(prefix="gemel-tokens-"))
+            finalize(self, shutil.rmtree, temporary, ignore_errors=True)
+            return self._build(connection, temporary)
+
+    def _build(self, connection: Connection, folder: Path) -> TokenPart:
+        numbers: list[int] = []
+
+        def blocks() -> Iterator[list[bytes]]:
+            last = -1
+            while cells := self._read(connection, sql("number > {}", last), _TOKEN_ROWS):
+                last = cells[-1][0]
+                numbers.extend(row[0] for row in cells)
+                yield [bytes(row[1]) for row in cells]
+
+        with TemporaryDirectory(prefix=".", dir=folder) as working:
+            searched = built_structure("late", self._header, blocks(), Path(working))
+            here = save_structure(folder, self._header, np.array(numbers, np.int64), searched)
+        return TokenPart(np.array(numbers, np.int64), loaded_structure("late", here / "structure"))
+
+    def _fits(self, connection: Connection, part: TokenPart) -> bool:
+        """Some of the rows have the same vectors on the server: it is not another table of this name."""
+        rows = np.unique(np.linspace(0, len(part.numbers) - 1, _COMPARED).astype(np.int64))
+        cells = self._read(connection, sql("number = ANY({})", part.numbers[rows].tolist()), _COMPARED)
+        assert isinstance(part.searched, TokenIndex)
+        stored = tokens_of([bytes(row[1]) for row in cells], self._header)
+        at = np.searchsorted(part.numbers, [row[0] for row in cells])
+        return bool(cells) and all(
+            np.array_equal(stored.of(n), part.searched.documents.of(int(row))) for n, row in enumerate(at)
+        )
+
+    def _read(self, connection: Connection, chosen: Any, most: int) -> list[Any]:  # noqa: ANN401 - SQL
+        text = "SELECT number, {} FROM {} WHERE {} ORDER BY number LIMIT {}"
+        column = identifier(kind_column("late"))
+        return fetch(connection, sql(text, column, qualified(self._table), chosen, most), [])
+
+
+def _without(numbers: Numbers, parts: Sequence[TokenPart]) -> Numbers:
+    """Those that no part has."""
+    for part in parts:
+        numbers = np.setdiff1d(numbers, part.numbers, assume_unique=True)
+    return numbers

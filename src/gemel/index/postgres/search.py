@@ -272,28 +272,10 @@ def by_terms(connection: Connection, query: SparseRow, question: NeighborQuery) 
     cells = fetch(connection, statement, [*where.parameters, cell, cell]) if len(query[0]) else []
     values = [kind_value("sparse", row[-1]) for row in cells]
     found, scores = compared("sparse", header.kinds["sparse"], values).search(query, max(1, len(cells)))
-    return _by_score(rows_from(cells, header), found.tolist(), scores, question.k)
+    return by_score(rows_from(cells, header), found.tolist(), scores, question.k)
 
 
-def by_tokens(connection: Connection, query: Vectors, question: NeighborQuery, block: int) -> Passages:
-    """The k best by MaxSim; every row that meets the condition is fetched, in blocks, and compared here."""
-    where = question.where or Filter(sql("true"))
-    header, column = question.header, identifier(kind_column("late"))
-    text = "SELECT number, id, part, {} FROM {} WHERE {} AND number > %s ORDER BY number LIMIT {}"
-    statement = sql(text, column, qualified(question.table), where.sql, block)
-    best: list[tuple[float, str, int, int]] = []
-    last = -1
-    while cells := fetch(connection, statement, [*where.parameters, last]):
-        last = cells[-1][0]
-        values = [bytes(row[3]) for row in cells]
-        found, scores = compared("late", header.kinds["late"], values).search(query, max(1, len(cells)))
-        best += [(-float(s), *cells[n][1:3], cells[n][0]) for n, s in zip(found, scores, strict=True)]
-        best = sorted(best)[: question.k]
-    chosen = [_Candidate(id_, part, number, -score) for score, id_, part, number in best]
-    return _fetched(connection, question.table, header, chosen)
-
-
-def _by_score(rows: PassageRows, found: Sequence[int], scores: Vectors, k: int) -> Passages:
+def by_score(rows: PassageRows, found: Sequence[int], scores: Vectors, k: int) -> Passages:
     """By score, then id and part."""
     every = range(len(found))
     order = sorted(every, key=lambda n: (-scores[n], rows.id[found[n]], rows.part[found[n]]))[:k]

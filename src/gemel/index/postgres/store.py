@@ -5,14 +5,18 @@ A store has the current table of the index and, while it is migrated, the next o
 
 from __future__ import annotations
 
+import hashlib
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+import numpy as np
+
+from gemel.checkpoint.cache import cache_root
 from gemel.errors import InputError, WorkError
 from gemel.index.port import (
     AlreadyThere,
@@ -30,7 +34,9 @@ from gemel.index.postgres import rows as stored
 from gemel.index.postgres import schema as catalog
 from gemel.index.postgres.graph import (
     CompactLimits,
+    TokenCopy,
     broken_indexes,
+    by_tokens,
     compact,
     read_layout,
     rebuild_indexes,
@@ -42,7 +48,6 @@ from gemel.index.postgres.search import (
     Lengths,
     NeighborQuery,
     by_terms,
-    by_tokens,
     by_words,
     nearest,
     read_lengths,
@@ -63,8 +68,6 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _FRESH_S = 2.0  # what is known of the layout and of the lengths of texts; answers stay right when it is older
-
-_TOKEN_ROWS = 256  # passages whose vectors of tokens are fetched at once
 
 _of_parents: list[tuple[Connection, Connection]] = []
 
@@ -293,6 +296,13 @@ class PostgresTable:
         self._layout, self._lengths = _Remembered(), _Remembered()
         self._tidy = False
 
+    @cached_property
+    def _tokens(self) -> TokenCopy:
+        """The vectors of tokens on this machine."""
+        where = hashlib.sha256(self.location.encode()).hexdigest()[:24]
+        folder = cache_root() / "indexes" / where / f"{self._relation}.late"
+        return TokenCopy(folder, self._relation, self._header.kinds["late"])
+
     @property
     def location(self) -> str:
         return self._server.address.shown
@@ -390,10 +400,6 @@ class PostgresTable:
 
         return self._with_header(lambda header: self._server.read(partial(search, header=header)))
 
-    @property
-    def most_compared(self) -> int | None:
-        return self._limits.tokens
-
     def by_kind(
         self,
         kind: str,
@@ -404,13 +410,14 @@ class PostgresTable:
         exact: bool = False,
         recall: float | None = None,
     ) -> list[Passages]:
-        """Every row that counts is compared: weights of words by the server, vectors of tokens here."""
+        """Weights of words are compared by the server, row by row; vectors of tokens here, see `TokenCopy`."""
         chosen = None if where is None else self._filter(where)
 
         def search(connection: Connection, header: Header) -> list[Passages]:
             question = NeighborQuery(self._relation, header, chosen, k)
             if kind == "late":
-                return [by_tokens(connection, query, question, _TOKEN_ROWS) for query in queries]
+                few = self._limits.tokens
+                return by_tokens(connection, queries, question, self._tokens, few, exact=exact, recall=recall)
             return [by_terms(connection, query, question) for query in queries]
 
         return self._with_header(lambda header: self._server.read(partial(search, header=header)))
@@ -445,9 +452,18 @@ class PostgresTable:
         self._check_writable()
         compact(self._server, self._relation, self._header.dim, self._limits)
         self._layout.until = self._lengths.until = 0.0
+        late = self._header.kinds.get("late")
+        if late is not None:  # a search builds what it needs on this machine
+            self.by_kind("late", [np.ones((1, late.dim), np.float32)], 1)
 
     def stats(self) -> TableStats:
-        return self._read(stats, self._header)
+        found = self._read(stats, self._header)
+        built = self._tokens.built if "late" in self._header.kinds else None
+        if built is not None:
+            late = found.details["kinds"]["late"]
+            late |= {"layout": "TokenIndex", "unindexed": max(0, found.passages - len(built.numbers))}
+            late |= {} if built.searched.recall is None else {"recall": built.searched.recall}
+        return found
 
     def close(self) -> None:
         self._server.close()

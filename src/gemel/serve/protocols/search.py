@@ -26,6 +26,7 @@ from gemel.serve.options import DeadlineExceeded, Overloaded, TooLarge
 from gemel.serve.protocols.rerank import reranker, score_pairs
 from gemel.serve.protocols.sparse import weights_of_words
 from gemel.serve.protocols.texts import (
+    check_tokens,
     check_where,
     embed_many,
     embed_query_and_documents,
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
 
 CANDIDATES = 50  # texts that fusion and reranking consider
 
+_MOST_DIVERSE = 1000  # documents that are compared with one another
+
 Mode: TypeAlias = Literal["dense", "sparse", "late", "words", "hybrid"]
 Kind: TypeAlias = Literal["dense", "sparse", "late", "words"]
 Where: TypeAlias = str | dict[str, Any]
@@ -54,15 +57,47 @@ Result = TypeVar("Result")
 WHERE = 'a condition on fields, such as lang = \'en\' and year >= 2020, or {"lang": "en"}'
 
 
-class IndexQuestion(OwnRequest):
+class HitChoice(OwnRequest):
+    """Which documents of an index are answers, and how many."""
+
+    k: int = Field(10, ge=1, le=1000, description="Number of results")
+    offset: int = Field(0, ge=0, le=10_000, description="Results to skip, for paging")
+    where: Where | None = Field(None, description=WHERE)
+    exact: bool = Field(False, description="Compare every passage, however many there are")
+    recall: float | None = Field(
+        None, gt=0, le=1, description="Find at least this share of the exact results; null: about 0.985"
+    )
+    candidates: int | None = Field(
+        None, ge=1, le=11_000, description="Documents for fusion, reranking and diversity; null: 50"
+    )
+    min_score: float | None = Field(None, description="Results of lower scores are left out")
+    diversity: float | None = Field(
+        None, ge=0, le=1, description="How much results avoid being like better ones (MMR); null: not at all"
+    )
+    group_by: str | None = Field(
+        None, max_length=1000, description="A field, of each value of which per_group results are found"
+    )
+    per_group: int = Field(1, ge=1, le=1000)
+
+    @model_validator(mode="after")
+    def _few_are_made_diverse(self) -> HitChoice:
+        if self.diversity and max(self.offset + self.k, self.candidates or 0) > _MOST_DIVERSE:
+            raise ValueError(
+                f"diversity compares all candidates: offset + k and candidates are at most {_MOST_DIVERSE:,} with it"
+            )
+        return self
+
+    def for_index(self) -> dict[str, Any]:
+        """As arguments of a search of an index."""
+        return {name: getattr(self, name) for name in HitChoice.model_fields}
+
+
+class IndexQuestion(HitChoice):
     """A query to one index."""
 
     model_config = example(query="Who plays music?", k=3)
 
     query: str
-    k: int = Field(10, ge=1, le=1000, description="Number of results")
-    offset: int = Field(0, ge=0, le=10_000, description="Results to skip, for paging")
-    where: Where | None = Field(None, description=WHERE)
     mode: Mode | None = Field(
         None,
         description="dense: by vectors; sparse: by weights of words; late: by vectors of tokens (MaxSim); words: by "
@@ -72,7 +107,6 @@ class IndexQuestion(OwnRequest):
         None, description='Of the rankings that hybrid fuses, such as {"dense": 1, "words": 0.5}'
     )
     hybrid: bool = Field(False, description='The same as "mode": "hybrid"')
-    exact: bool = Field(False, description="Compare every passage, however many there are")
     rerank: bool = Field(
         False,
         description="Rerank the best results by the cross-encoder, else by the model for late interaction",
@@ -112,6 +146,9 @@ class SearchRequest(IndexQuestion):
             raise ValueError("give either index, the name of one, or texts")
         if self.texts is not None and self.where is not None:
             raise ValueError("where filters by the fields of an index; texts have none")
+        for name in ("recall", "candidates", "min_score", "diversity", "group_by"):
+            if self.texts is not None and getattr(self, name) is not None:
+                raise ValueError(f"{name} is for searches of an index, not of texts")
         return self
 
 
@@ -380,28 +417,40 @@ async def search_index(call: Call, name: str, body: IndexQuestion) -> Response:
     query = await _query(call, name, body) if mode == "dense" else body.query
 
     def work(index: Index) -> tuple[Answer, Calibration | None]:
-        results = index.search(
-            query,
-            body.k,
-            where=body.where,
-            offset=body.offset,
-            mode=mode,
-            weights=None if body.weights is None else {str(kind): w for kind, w in body.weights.items()},
-            rerank=scorer,
-            exact=body.exact,
-        )
+        weights = None if body.weights is None else {str(kind): w for kind, w in body.weights.items()}
+        results = index.search(query, mode=mode, weights=weights, rerank=scorer, **body.for_index())
         return results, _calibration(call, name, index)
 
-    results, calibration = await on_index(call, name, work, long=body.rerank)
+    results, calibration = await on_index(call, name, work, long=body.rerank or _is_long(body))
     rows = _add_percentiles([hit.row() for hit in results], calibration)
-    how = {
-        "mode": mode,
-        "scored_by": results.scored_by,
-        "score_kind": scorer and scorer.score_kind,
-        "exact": results.exact,
-        "seconds": results.seconds,
-    }
-    return json_response({"hits": await _add_relations(call, body.query, rows), **how})
+    kind = None if scorer is None else scorer.score_kind
+    return _answer(results, await _add_relations(call, body.query, rows), mode, kind)
+
+
+async def search_by_examples(
+    call: Call, name: str, choice: HitChoice, examples: Mapping[str, Any]
+) -> Response:
+    """The documents of an index that are like some documents and texts; `examples` are arguments of `more_like`."""
+    call = with_model_of(call, index_of(call, name))
+    check_where(choice.where)
+
+    def work(index: Index) -> tuple[Answer, Calibration | None]:
+        check_tokens(call, [*examples["texts"], *examples["unlike_texts"]])
+        results = index.more_like(**choice.for_index(), **examples)
+        return results, _calibration(call, name, index)
+
+    results, calibration = await on_index(call, name, work, long=_is_long(choice))
+    rows = _add_percentiles([hit.row() for hit in results], calibration)
+    return _answer(results, [{**row, "relation": None} for row in rows], "dense", None)
+
+
+def _is_long(choice: HitChoice) -> bool:
+    return bool(choice.diversity) or choice.group_by is not None
+
+
+def _answer(results: Answer, rows: list[dict[str, Any]], mode: Mode, score_kind: str | None) -> Response:
+    how = {"mode": mode, "scored_by": results.scored_by, "score_kind": score_kind}
+    return json_response({"hits": rows, **how, "exact": results.exact, "seconds": results.seconds})
 
 
 async def _query(call: Call, name: str, body: IndexQuestion) -> str | Vectors:
