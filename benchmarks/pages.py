@@ -75,31 +75,47 @@ def speed(results: dict[str, Any]) -> str:
     return f"{head}\n\n{grid(rows)}"
 
 
-def grouping(results: dict[str, Any]) -> str:
-    """One row per batch size and way to make batches, then the differences."""
-    rows = [
-        ["batch", "", "seeds", "STSb-dev, mean and 95 % interval", "pairs per CPU second", "largest label"]
-    ]
+SIDES = {
+    "gemel": "gemel",
+    "sentence-transformers": "sentence-transformers",
+    "grouped": "gemel, grouped by length",
+    "peer-steps": "gemel, steps as in sentence-transformers",
+}
+
+
+def trainers(results: dict[str, Any]) -> str:
+    """One row per setting and trainer, then the differences over the same seeds."""
+    head = ["learning rate", "trainer", "seeds", "STSb-dev, mean and 95 % interval", "effective rank"]
+    rows = [[*head, "mean cosine", "pairs per CPU second"]]
     notes = []
-    for batch, each in results["batches"].items():
-        if "summary" not in each:
-            continue
-        for side, result in each["summary"]["sides"].items():
-            score, rate = result["stsb_dev"], result["pairs_per_cpu_second"]
-            label = each["largest_label_share"].get(side)
-            row = [batch, side, str(score["n"]), _interval(score), f"{rate['mean']:.1f}"]
-            rows.append([*row, "–" if label is None else f"{label:.1%}"])
-        notes += [
-            f"Batch {batch}, {name}, the same seeds: {_interval(one)} ({one['n']} seeds)."
-            for name, one in each["summary"]["differences"].items()
-            if one["n"]
-        ]
-    head = (
-        f"{results['model']}, classification on NLI, {results['steps']} steps, "
-        f"learning rate {results['learning_rate']:g}, {results['machine']['processor']}, one thread. "
-        "The largest label is the mean share of a batch's most frequent label."
+    for cell in results["cells"].values():
+        rate = f"{cell['learning_rate']:g}{'' if cell['dropout'] is None else ', no dropout'}"
+        for side, name in SIDES.items():
+            measured = cell["summary"]["sides"].get(side)
+            if measured is None:
+                continue
+            spread = [
+                _mean(measured[each], digits) for each, digits in (("effective_rank", 1), ("mean_cosine", 3))
+            ]
+            speed = _mean(measured["pairs_per_cpu_second"], 1)
+            seeds = str(measured["stsb_dev"]["n"])
+            rows.append([rate, name, seeds, _interval(measured["stsb_dev"]), *spread, speed])
+        for sides, one in cell["summary"]["differences"].items():
+            left, right = (SIDES[side] for side in sides.split(" - "))
+            if one["n"] > 1:
+                notes.append(f"- {rate}: {left} minus {right}: {_interval(one)}, {one['n']} seeds")
+    settings = next(iter(results["cells"].values()))
+    versions = results["versions"]
+    text = (
+        f"{results['model']}, classification on NLI, batch size {settings['batch']}, {settings['steps']} steps, "
+        f"{results['machine']['processor']}, one thread, sentence-transformers {versions['sentence-transformers']}, "
+        f"torch {versions['torch']}."
     )
-    return "\n\n".join([head, grid(rows), "\n".join(notes)])
+    return "\n\n".join([text, grid(rows), "Differences over the same seeds:", "\n".join(notes)])
+
+
+def _mean(result: dict[str, Any], digits: int) -> str:
+    return f"{result['mean']:.{digits}f}" if result["n"] else "–"
 
 
 def _interval(result: dict[str, Any]) -> str:
@@ -411,7 +427,7 @@ BLOCKS: dict[str, tuple[str, str, Callable[[dict[str, Any]], str]]] = {
     "wide": ("reference/speed.md", "encode-bert-base.json", decoder),
     "recipes": ("reference/training.md", "recipes.json", recipes),
     "train": ("reference/training.md", "train.json", speed),
-    "grouping": ("reference/training.md", "train_grouping.json", grouping),
+    "trainers": ("reference/training.md", "trainers.json", trainers),
     "pairs": ("reference/pairs.md", "pairs.json", pairs),
     "index": ("reference/semantic-index.md", "index.json", index),
     "index_recall": ("reference/semantic-index.md", "index_recall.json", index_recall),
