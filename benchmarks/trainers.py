@@ -349,6 +349,9 @@ def main() -> int:
                 continue
             result = do(job, options, folder)
             results.add(job, result)
+            if "largest_label_share" not in results.content["cells"][job.cell]:
+                rows, batch = Path(request_of(job, options, folder)["rows"]), CELLS[job.cell].batch
+                results.add_labels(job.cell, largest_label_share(rows, batch))
             print(f"{job}: {result}", flush=True)
     print(
         json.dumps({name: each.get("summary") for name, each in results.content["cells"].items()}, indent=1)
