@@ -109,6 +109,8 @@ def trainers(results: dict[str, Any]) -> str:
                 f"- {rate}: the most frequent label has {shares['gemel']:.1%} of a batch on average, "
                 f"{shares['grouped']:.1%} of one that is grouped by length"
             )
+        if "origin" in cell:
+            notes.append(f"- {rate}: {cell['origin']}")
     settings = next(iter(results["cells"].values()))
     versions = results["versions"]
     text = (
