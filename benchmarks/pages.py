@@ -75,31 +75,81 @@ def speed(results: dict[str, Any]) -> str:
     return f"{head}\n\n{grid(rows)}"
 
 
-def grouping(results: dict[str, Any]) -> str:
-    """One row per batch size and way to make batches, then the differences."""
-    rows = [
-        ["batch", "", "seeds", "STSb-dev, mean and 95 % interval", "pairs per CPU second", "largest label"]
-    ]
+SIDES = {
+    "gemel": "gemel",
+    "sentence-transformers": "sentence-transformers",
+    "grouped": "gemel, grouped by length",
+    "peer-steps": "gemel, steps as in sentence-transformers",
+}
+
+
+def trainers(results: dict[str, Any]) -> str:
+    """One row per setting and trainer, then the differences over the same seeds."""
+    head = ["learning rate", "trainer", "seeds", "STSb-dev, mean and 95 % interval", "effective rank"]
+    rows = [[*head, "mean cosine", "pairs per CPU second"]]
     notes = []
-    for batch, each in results["batches"].items():
-        if "summary" not in each:
-            continue
-        for side, result in each["summary"]["sides"].items():
-            score, rate = result["stsb_dev"], result["pairs_per_cpu_second"]
-            label = each["largest_label_share"].get(side)
-            row = [batch, side, str(score["n"]), _interval(score), f"{rate['mean']:.1f}"]
-            rows.append([*row, "–" if label is None else f"{label:.1%}"])
-        notes += [
-            f"Batch {batch}, {name}, the same seeds: {_interval(one)} ({one['n']} seeds)."
-            for name, one in each["summary"]["differences"].items()
-            if one["n"]
-        ]
-    head = (
-        f"{results['model']}, classification on NLI, {results['steps']} steps, "
-        f"learning rate {results['learning_rate']:g}, {results['machine']['processor']}, one thread. "
-        "The largest label is the mean share of a batch's most frequent label."
+    for cell in results["cells"].values():
+        rate = f"{cell['learning_rate']:g}{'' if cell['dropout'] is None else ', no dropout'}"
+        for side, name in SIDES.items():
+            measured = cell["summary"]["sides"].get(side)
+            if measured is None:
+                continue
+            spread = [
+                _mean(measured[each], digits) for each, digits in (("effective_rank", 1), ("mean_cosine", 3))
+            ]
+            speed = _mean(measured["pairs_per_cpu_second"], 1)
+            seeds = str(measured["stsb_dev"]["n"])
+            rows.append([rate, name, seeds, _interval(measured["stsb_dev"]), *spread, speed])
+        for sides, one in cell["summary"]["differences"].items():
+            left, right = (SIDES[side] for side in sides.split(" - "))
+            if one["n"] > 1:
+                notes.append(f"- {rate}: {left} minus {right}: {_interval(one)}, {one['n']} seeds")
+        if shares := cell.get("largest_label_share"):
+            notes.append(
+                f"- {rate}: the most frequent label has {shares['gemel']:.1%} of a batch on average, "
+                f"{shares['grouped']:.1%} of one that is grouped by length"
+            )
+        if "origin" in cell:
+            notes.append(f"- {rate}: {cell['origin']}")
+    settings = next(iter(results["cells"].values()))
+    versions = results["versions"]
+    text = (
+        f"{results['model']}, classification on NLI, batch size {settings['batch']}, {settings['steps']} steps, "
+        f"{results['machine']['processor']}, one thread, sentence-transformers {versions['sentence-transformers']}, "
+        f"torch {versions['torch']}."
     )
-    return "\n\n".join([head, grid(rows), "\n".join(notes)])
+    parts = [text, grid(rows), "Differences are over the same seeds.\n\n" + "\n".join(notes)]
+    if "curves" in results:
+        parts.append(_curves(results["curves"]))
+    if "dropout" in results:
+        parts.append(_dropout(results["dropout"]))
+    return "\n\n".join(parts)
+
+
+def _curves(losses: dict[str, list[float]]) -> str:
+    """Until when two runs from the same start have the same losses."""
+    apart = [abs(one - two) for one, two in zip(*losses.values(), strict=True)]
+    first = next((step for step, each in enumerate(apart, 1) if each > 1e-6), len(apart) + 1)
+    return (
+        "Without dropout, with the same head, order and options, the losses of both trainers differ by at most "
+        f"{max(apart[: first - 1]):.0e} in the first {first - 1} steps; by step {len(apart)} the difference has grown "
+        f"to {apart[-1]:.0e}."
+    )
+
+
+def _dropout(measured: dict[str, Any]) -> str:
+    """Both sides under many masks, from the same weights and rows."""
+    rows = [["one batch under dropout", "gemel", "sentence-transformers", "difference of the means, 95 %"]]
+    for name, each in measured.items():
+        sides = [f"{each[side]['mean']:.4f} ± {each[side]['deviation']:.4f}" for side in list(SIDES)[:2]]
+        low, high = each["difference"]
+        rows.append([name, *sides, f"[{low:+.4f}, {high:+.4f}]"])
+    draws = next(iter(measured.values()))["gemel"]["n"]
+    return f"Mean ± standard deviation over {draws} dropout masks:\n\n{grid(rows)}"
+
+
+def _mean(result: dict[str, Any], digits: int) -> str:
+    return f"{result['mean']:.{digits}f}" if result["n"] else "–"
 
 
 def _interval(result: dict[str, Any]) -> str:
@@ -411,7 +461,7 @@ BLOCKS: dict[str, tuple[str, str, Callable[[dict[str, Any]], str]]] = {
     "wide": ("reference/speed.md", "encode-bert-base.json", decoder),
     "recipes": ("reference/training.md", "recipes.json", recipes),
     "train": ("reference/training.md", "train.json", speed),
-    "grouping": ("reference/training.md", "train_grouping.json", grouping),
+    "trainers": ("reference/training.md", "trainers.json", trainers),
     "pairs": ("reference/pairs.md", "pairs.json", pairs),
     "index": ("reference/semantic-index.md", "index.json", index),
     "index_recall": ("reference/semantic-index.md", "index_recall.json", index_recall),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from reproduction import paper
+from reproduction import paper, rates
 from reproduction.plan import CONCATS, POOLINGS
 from reproduction.stored_results import Content, Line, lines_of
 
@@ -112,6 +112,23 @@ def curve(content: Content) -> str:
     return grid(["", "STS average", "STSb", "effective rank, before → after"], body)
 
 
+def rate_table(content: Content) -> str:
+    body = []
+    for kind, name in rates.KINDS.items():
+        measured = rates.scores(kind, content)
+        best = rates.choose(kind, "", content)
+        cells = [
+            NONE
+            if rate not in measured
+            else f"**{measured[rate]:.2f}**"
+            if rate == best
+            else f"{measured[rate]:.2f}"
+            for rate in rates.CANDIDATES
+        ]
+        body.append([name, *cells])
+    return grid(["Spearman on the development part", *rates.CANDIDATES], body)
+
+
 def student(content: Content) -> str:
     """STS, then retrieval: one line per model, one column per data set."""
     grids = []
@@ -147,6 +164,7 @@ def headline(content: Content) -> str:
 
 
 PARTS = {
+    "rates": ("Learning rates", rate_table),
     "1": ("Table 1: STS without STS training", table1),
     "curve": ("How many pairs, which learning rate", curve),
     "2": ("Table 2: trained for STSb", table2),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from reproduction import rates
 from reproduction.parts import NLI, START, TEACHER, Made, Row, Rows, Suite
+from reproduction.rates import rate_of
 from reproduction.scales import Scale
 
 STSB_DEV = Suite("stsb-dev", "sts", (Rows(("sts/stsb-dev",)),))
@@ -32,17 +34,23 @@ RECIPE = (
     "--batch-size",
     "32",
     "--learning-rate",
-    "1e-4",
+    rate_of("classification", before="1e-4"),
     "--eval-steps",
     "600",
 )
-RANKING = ("--objective", "in-batch-ranking", "--batch-size", "64", "--learning-rate", "2e-4")
+RANKING_RATE = rate_of("ranking", before="2e-4")
+RANKING = ("--objective", "in-batch-ranking", "--batch-size", "64")
 TRIPLET = ("--objective", "triplet", "--batch-size", "32", "--learning-rate", "1e-4")
 COSENT = ("--objective", "cosent", "--batch-size", "32", "--learning-rate", "1e-4")
 WATCHED = ("--eval-data", "{dev}")
-RATE = "2e-4"
-SHORT = ("--objective", "classification", "--batch-size", "32", "--learning-rate", RATE)
-"""Runs on few pairs: a higher rate than for many; nothing is chosen on the development set."""
+RATE = rate_of("classification", before="2e-4")
+SHORT = ("--objective", "classification", "--batch-size", "32")
+"""Runs on few pairs; the model of the last step is used."""
+REGRESSION_RATE = rate_of("regression", before="1e-4")
+CROSS_RATE = rate_of("cross-regression", before="1e-4")
+CROSS_NLI_RATE = rate_of("cross-classification", before="2e-4")
+DEVELOPMENT = Suite("stsb-part", "sts", (Rows(("sts/stsb-train",), fold=rates.FOLD, held_out=True),))
+"""What learning rates are chosen on; see rates.py."""
 
 
 def sts(scale: Scale) -> Suite:
@@ -70,28 +78,24 @@ def nli(scale: Scale) -> Made:
 
 def short_nli(count: int, seed: int, concat: str = "u,v,|u-v|", pooling: str = "mean") -> Made:
     """A run of the ablations."""
-    flags = (*SHORT, "--concat", concat, "--pooling", pooling)
+    flags = (*SHORT, "--learning-rate", RATE, "--concat", concat, "--pooling", pooling)
     return trained(f"nli-{count}-{slug(concat)}-{pooling}-s{seed}", Rows(NLI, count, seed), *flags, seed=seed)
 
 
-def cross_nli(count: int) -> Made:
-    flags = (
-        "--kind",
-        "cross-encoder",
-        "--objective",
-        "classification",
-        "--batch-size",
-        "16",
-        "--learning-rate",
-        RATE,
-    )
-    return trained(f"cross-nli-{count}", Rows(NLI, count), *flags)
+def cross_nli(count: int, rate: str = CROSS_NLI_RATE, name: str = "", seed: int = 0) -> Made:
+    flags = ("--kind", "cross-encoder", "--objective", "classification", "--batch-size", "16")
+    name = name or f"cross-nli-{count}"
+    return trained(name, Rows(NLI, count, seed), *flags, "--learning-rate", rate, seed=seed)
+
+
+def _regression(scale: Scale, rate: str, *, cross: bool = False) -> list[str]:
+    flags = ["--objective", "regression", "--batch-size", "16", "--learning-rate", rate]
+    return [*flags, "--epochs", str(scale.stsb_epochs), *(["--kind", "cross-encoder"] if cross else [])]
 
 
 def stsb(scale: Scale, seed: int, *, start: Made = UNTRAINED, cross: bool = False, pooling: str = "") -> Made:
     """Regression on STSb; the last step's model is taken."""
-    flags = ["--objective", "regression", "--batch-size", "16", "--learning-rate", "1e-4"]
-    flags += ["--epochs", str(scale.stsb_epochs), *(["--kind", "cross-encoder"] if cross else [])]
+    flags = _regression(scale, CROSS_RATE if cross else REGRESSION_RATE, cross=cross)
     flags += ["--pooling", pooling] if pooling else []
     kind = "cross" if cross else pooling or "mean"
     rows = Rows(("sts/stsb-train",), scale.stsb_pairs, seed)
@@ -108,7 +112,7 @@ def spread_out(method: str) -> Made:
 def ranking(count: int | None, *flags: str) -> Made:
     """Watched on the development part where flags say so; then it is another model of another name."""
     name = f"ranking-{count or 'all'}{'' if flags or count is None else '-last'}"
-    return trained(name, Rows(NLI, count), *RANKING, *flags)
+    return trained(name, Rows(NLI, count), *RANKING, "--learning-rate", RANKING_RATE, *flags)
 
 
 def watched_ranking(scale: Scale) -> Made:
@@ -159,8 +163,7 @@ def curve(scale: Scale) -> list[Row]:
 
 
 def _at_rate(scale: Scale, count: int, rate: str) -> Row:
-    flags = [rate if flag == RATE else flag for flag in SHORT]
-    flags += ["--concat", "u,v,|u-v|", "--pooling", "mean"]
+    flags = [*SHORT, "--learning-rate", rate, "--concat", "u,v,|u-v|", "--pooling", "mean"]
     model = (
         short_nli(count, 0) if rate == RATE else trained(f"nli-{count}-rate{rate}", Rows(NLI, count), *flags)
     )
@@ -261,7 +264,32 @@ def student(scale: Scale) -> list[Row]:
     return [Row(label, model, suite) for suite in suites for label, model in models.items()]
 
 
+def rate_runs(scale: Scale) -> list[Row]:
+    """Three rates of each kind of training, measured on the development part."""
+    return [
+        Row(rates.label(kind, rate), _at(kind, rate, scale), DEVELOPMENT, rates.SEED)
+        for kind in rates.KINDS
+        for rate in rates.CANDIDATES
+    ]
+
+
+def _at(kind: str, rate: str, scale: Scale) -> Made:
+    """The run of a kind at a rate; those on STSb leave the development part out."""
+    name, seed = f"rates-{kind}-{rate}", rates.SEED
+    pairs = Rows(NLI, scale.ablation_pairs, seed)
+    if kind in ("classification", "ranking"):
+        flags = SHORT if kind == "classification" else RANKING
+        return trained(name, pairs, *flags, "--learning-rate", rate, seed=seed)
+    cross, start = kind.startswith("cross"), UNTRAINED
+    if kind == "cross-classification":
+        start = cross_nli(scale.cross_nli_pairs, rate, f"{name}-nli", seed)
+        rate = rates.MIDDLE
+    rest = Rows(("sts/stsb-train",), scale.stsb_pairs, seed, fold=rates.FOLD)
+    return trained(name, rest, *_regression(scale, rate, cross=cross), start=start, seed=seed)
+
+
 TABLES: dict[str, Callable[[Scale], list[Row]]] = {
+    "rates": rate_runs,
     "6": table6,
     "2": table2,
     "1": table1,

@@ -2,6 +2,7 @@
 
     python -m reproduction.run 6 --scale small --data DATA --weights WEIGHTS
     python -m reproduction.run all --scale full --data DATA --weights WEIGHTS --glove GLOVE
+    python -m reproduction.run rates --scale medium --data DATA --weights WEIGHTS    before the tables: rates.py
 
 DATA has nli/, sts/, senteval/, ... as .tsv.gz; WEIGHTS has tinybert-4L-312/. GLOVE is a file or folder of word vectors
 (docs/reference/baselines.md); without it the rows of GloVe are left out. Work is kept in --work: a finished run is not
@@ -15,11 +16,13 @@ import argparse
 import json
 import sys
 import time
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from gemel.errors import GemelError
+from reproduction.claims import CLAIMS, verdict
 from reproduction.differences import differences
 from reproduction.machine import describe
 from reproduction.measuring import measure, ready
@@ -53,6 +56,12 @@ def arguments(words: list[str] | None = None) -> argparse.Namespace:
         "--ready", action="store_true", help="run nothing: write down what the work folder has"
     )
     parser.add_argument("--threads", type=int, default=0, help="0: all cores")
+    parser.add_argument(
+        "--most-seeds",
+        type=int,
+        default=0,
+        help="add seeds to the lines of undecided claims, one at a time, up to this many",
+    )
     return parser.parse_args(words)
 
 
@@ -61,14 +70,47 @@ def rows_of(table: str, scale: Scale, folders: Folders) -> list[Row]:
     return [row for row in TABLES[table](scale) if row.model.source != "glove" or folders.glove]
 
 
-def run_table(table: str, scale: Scale, folders: Folders, out: Path, rows: list[Row]) -> Path:
-    """These rows of a table; one that fails is named and left out, the others are measured."""
+def run_table(
+    table: str, scale: Scale, folders: Folders, out: Path, rows: list[Row], most_seeds: int = 0
+) -> Path:
+    """These rows of a table; one that fails is named and left out, the others are measured.
+
+    Then the lines of claims that are still undecided get more seeds, one at a time, until there are `most_seeds`.
+    """
     content, planned = _heading(table, scale), rows_of(table, scale, folders)
     content |= {"planned": len(planned), "rows": [], "failed": []}
+    _measure_rows(content, rows, folders, scale.rounds, out)
+    content["differences"] = differences(table, planned, content["rows"], folders)
+    for seed in range(len(scale.seeds), most_seeds):
+        scale = replace(scale, seeds=(*scale.seeds, seed))
+        planned, lines = rows_of(table, scale, folders), undecided(table, content["differences"])
+        more = [row for row in planned if row.seed == seed and row.label in lines]
+        if not more:
+            break
+        content["planned"] += len(more)
+        _measure_rows(content, more, folders, scale.rounds, out)
+        content["differences"] = differences(table, planned, content["rows"], folders)
+    return _write(content, out)
+
+
+def undecided(table: str, measured: dict[str, Any]) -> set[str]:
+    """The lines of the table's claims whose interval over seeds decides nothing yet."""
+    lines: set[str] = set()
+    for claim in CLAIMS:
+        interval = measured.get(claim.name) if claim.table == table else None
+        if interval is None or interval["over"] != "seeds":
+            continue
+        if interval["low"] is None or verdict(claim, interval["low"], interval["high"]) == "undecided":
+            lines |= {*claim.better, *claim.worse}
+    return lines
+
+
+def _measure_rows(content: dict[str, Any], rows: list[Row], folders: Folders, rounds: int, out: Path) -> None:
+    table = content["table"]
     for number, row in enumerate(rows, 1):
         begin = time.monotonic()
         try:
-            result = measure(row, folders, scale.rounds)
+            result = measure(row, folders, rounds)
         except GemelError as error:
             content["failed"].append({"label": row.label, "seed": row.seed, "why": str(error)})
             say(f"table {table} {number}/{len(rows)} {row.label}: {error}")
@@ -79,8 +121,6 @@ def run_table(table: str, scale: Scale, folders: Folders, out: Path, rows: list[
         say(
             f"table {table} {number}/{len(rows)} {row.label} s{row.seed}: {first} ({time.monotonic() - begin:.0f} s)"
         )
-    content["differences"] = differences(table, planned, content["rows"], folders)
-    return _write(content, out)
 
 
 def run(table: str, options: argparse.Namespace, folders: Folders) -> None:
@@ -92,7 +132,7 @@ def run(table: str, options: argparse.Namespace, folders: Folders) -> None:
     rows = [row for row in rows_of(table, scale, folders) if row.label.startswith(options.only)]
     rows = [row for row in rows if ready(row, folders)] if options.ready else rows
     if rows:
-        run_table(table, scale, folders, options.out, rows)
+        run_table(table, scale, folders, options.out, rows, options.most_seeds)
 
 
 def time_table(table: str, scale: Scale, folders: Folders, out: Path) -> Path:
@@ -132,7 +172,9 @@ def main(words: list[str] | None = None) -> int:
         options.threads,
     )
     try:
-        for table in (*TABLES, *TIMED) if options.table == "all" else [options.table]:
+        # Rates are chosen once, by a command of their own; the plan reads them when it is imported.
+        tables = [table for table in (*TABLES, *TIMED) if table != "rates"]
+        for table in tables if options.table == "all" else [options.table]:
             run(table, options, folders)
     except GemelError as error:
         sys.stderr.write(f"reproduction: {error}\n")

@@ -17,6 +17,7 @@ def sentence(table: str, scale_name: str) -> str:
     """Empty where nothing depends on the scale."""
     scale = SCALES[scale_name]
     sentences = {
+        "rates": f"NLI: {scale.ablation_pairs:,} pairs, cross-encoder {scale.cross_nli_pairs:,}; one seed.",
         "1": f"NLI: {_many(scale.nli_pairs)} pairs, CoSENT {_many(scale.cosent_pairs)}; "
         f"{_many(scale.triplets)} triplets; one seed.",
         "2": f"{_runs(scale)}. NLI before it: bi-encoder {_many(scale.nli_pairs)} pairs, "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import resource
 import sys
+from pathlib import Path
 from time import perf_counter, process_time
 from typing import Any
 
@@ -17,12 +18,14 @@ SKIPPED = 3  # steps that warm up
 def main(request: dict[str, Any]) -> dict[str, Any]:
     ends: list[float] = []
     busy: list[float] = []
+    losses: list[float] = []
     step = loop.Loop._step
 
     def timed(self: loop.Loop, *arguments: Any) -> loop.Step:
         result = step(self, *arguments)
         ends.append(perf_counter())
         busy.append(process_time())
+        losses.append(result.loss)
         return result
 
     loop.Loop._step = timed  # type: ignore[method-assign]
@@ -40,6 +43,8 @@ def main(request: dict[str, Any]) -> dict[str, Any]:
         device="cpu",
         **request.get("options", {}),
     )
+    if request.get("losses"):
+        Path(request["losses"]).write_text(json.dumps(losses), encoding="utf-8")
     count = len(ends) - SKIPPED
     return {
         "folder": request["out"],

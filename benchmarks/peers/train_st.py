@@ -1,4 +1,9 @@
-"""sentence-transformers' trainer on NLI rows: one JSON request as argument, one JSON result on standard output."""
+"""sentence-transformers' trainer on NLI rows: one JSON request as argument, one JSON result on standard output.
+
+`start` in the request is a file with the order of the rows and the first weights of the head, so that a run starts
+like one of gemel. Without it the trainer shuffles by its seed, and the head is the same for every seed: it is made
+before the trainer seeds torch.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +15,7 @@ from pathlib import Path
 from time import perf_counter, process_time
 from typing import Any
 
+import numpy as np
 import torch
 from datasets import Dataset
 from sentence_transformers import (
@@ -18,10 +24,33 @@ from sentence_transformers import (
     SentenceTransformerTrainingArguments,
     losses,
 )
+from torch.utils.data import BatchSampler
 from transformers import TrainerCallback
 
 LABELS = ("entailment", "neutral", "contradiction")
+DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob")
 SKIPPED = 3  # steps that warm up
+
+
+class Trainer(SentenceTransformerTrainer):
+    """The original trainer; rows come in the given order, if there is one, and losses are recorded."""
+
+    def __init__(self, *arguments: Any, order: list[int] | None, **settings: Any) -> None:
+        self.losses: list[float] = []
+        self._order = order
+        super().__init__(*arguments, **settings)
+
+    def get_batch_sampler(
+        self, dataset: Dataset, batch_size: int, drop_last: bool, **settings: Any
+    ) -> BatchSampler:
+        if self._order is None:
+            return super().get_batch_sampler(dataset, batch_size, drop_last, **settings)
+        return BatchSampler(self._order, batch_size=batch_size, drop_last=drop_last)
+
+    def compute_loss(self, *arguments: Any, **settings: Any) -> torch.Tensor:
+        loss = super().compute_loss(*arguments, **settings)
+        self.losses.append(float(loss.detach()))
+        return loss
 
 
 class Clock(TrainerCallback):
@@ -47,7 +76,17 @@ def main(request: dict[str, Any]) -> dict[str, Any]:
             "label": [LABELS.index(row["label"]) for row in rows],
         }
     )
-    model = SentenceTransformer(request["model"], device="cpu")
+    dropout = request.get("options", {}).get("dropout")
+    config = {} if dropout is None else dict.fromkeys(DROPOUTS, dropout)
+    model = SentenceTransformer(request["model"], device="cpu", config_kwargs=config)
+    loss = losses.SoftmaxLoss(model, model.get_embedding_dimension(), num_labels=len(LABELS))
+    order = None
+    if request.get("start"):
+        start = np.load(request["start"])
+        order = start["order"].tolist()
+        with torch.no_grad():
+            loss.classifier.weight.copy_(torch.from_numpy(start["weight"]))
+            loss.classifier.bias.copy_(torch.from_numpy(start["bias"]))
     clock = Clock()
     arguments = SentenceTransformerTrainingArguments(
         output_dir=request["out"] + "-run",
@@ -62,18 +101,12 @@ def main(request: dict[str, Any]) -> dict[str, Any]:
         disable_tqdm=True,
         use_cpu=True,
     )
-    trainer = SentenceTransformerTrainer(
-        model=model,
-        args=arguments,
-        train_dataset=data,
-        loss=losses.SoftmaxLoss(
-            model,
-            sentence_embedding_dimension=model.get_sentence_embedding_dimension(),
-            num_labels=len(LABELS),
-        ),
-        callbacks=[clock],
+    trainer = Trainer(
+        model=model, args=arguments, train_dataset=data, loss=loss, callbacks=[clock], order=order
     )
     trainer.train()
+    if request.get("losses"):
+        Path(request["losses"]).write_text(json.dumps(trainer.losses), encoding="utf-8")
     model.save(request["out"])
     timed = len(clock.ends) - SKIPPED
     return {

@@ -23,6 +23,7 @@ from reproduction import (  # noqa: E402
     measuring,
     paper,
     plan,
+    rates,
     render,
     run,
     stored_results,
@@ -69,9 +70,8 @@ def write_gz(path, lines):
 
 
 def test_every_table_of_the_paper_with_data_has_a_command_and_a_section_on_the_page():
-    assert (
-        {"1", "2", "3", "5", "6", "7", "headline", "student", "curve"} == {*plan.TABLES, *TIMED} == set(PARTS)
-    )
+    tables = {"1", "2", "3", "5", "6", "7", "headline", "student", "curve", "rates"}
+    assert tables == {*plan.TABLES, *TIMED} == set(PARTS)
     for name in PARTS:
         assert run.arguments([name, "--data", "d", "--weights", "w"]).table == name
 
@@ -155,6 +155,46 @@ def test_a_line_without_seeds_is_compared_with_every_seed(folders):
     rows = [entry("bi-encoder, NLI", 0, 50.0), *(entry("bi-encoder, STSb", n, 60.0 + n) for n in range(3))]
     result = differences.differences("2", plan.table2(SCALES["medium"]), rows, folders)
     assert (result["stsb-beats-nli"]["difference"], result["stsb-beats-nli"]["count"]) == (11.0, 3)
+
+
+def test_the_rate_with_the_best_score_is_used_once_all_three_were_run():
+    rows = [
+        entry(rates.label("ranking", rate), 100, value)
+        for rate, value in zip(rates.CANDIDATES, (1.0, 3.0, 3.0), strict=True)
+    ]
+    assert rates.choose("ranking", "1e-3", {"rows": rows}) == rates.CANDIDATES[1]
+    assert rates.choose("ranking", "1e-3", {"rows": rows[:2]}) == "1e-3"
+    assert (
+        rates.choose("regression", "1e-3", {"rows": rows}) == rates.choose("ranking", "1e-3", None) == "1e-3"
+    )
+
+
+def test_rates_are_chosen_on_pairs_that_no_run_was_trained_on():
+    for row in plan.rate_runs(SCALES["medium"]):
+        [scored] = row.suite.files
+        files = [each.rows for each in (row.model, row.model.start) if each.rows]
+        on_stsb = [rows for rows in files if rows.files == scored.files]
+        assert all((rows.fold, rows.held_out) == (scored.fold, False) for rows in on_stsb) and scored.held_out
+        assert row.seed not in SCALES["full"].seeds
+
+
+def test_undecided_claims_get_more_seeds_and_decided_ones_do_not(folders, tmp_path, monkeypatch):
+    values = {"(u,v,|u-v|)": (60.0, 62.0), "(u,v)": (40.0, 42.0), "(u,v,u*v)": (59.0, 64.0)}
+    measured = []
+
+    def fake(row, folders, rounds):
+        measured.append((row.label, row.seed))
+        return {**entry(row.label, row.seed, values.get(row.label, (50.0, 50.0))[row.seed % 2])}
+
+    monkeypatch.setattr(run, "measure", fake)
+    scale = replace(SCALES["medium"], seeds=(0, 1))
+    rows = [row for row in run.rows_of("6", scale, folders) if row.label in values]
+    target = run.run_table("6", scale, folders, tmp_path, rows, most_seeds=4)
+    content = json.loads(target.read_text())
+    added = {pair for pair in measured if pair[1] > 1}
+    assert added == {(label, seed) for label in ("(u,v,|u-v|)", "(u,v,u*v)") for seed in (2, 3)}
+    assert content["differences"]["difference-over-product"]["count"] == 4
+    assert content["planned"] == len(run.rows_of("6", scale, folders)) + len(added)
 
 
 def test_a_draw_of_rows_is_the_same_for_a_seed_and_other_for_another(folders):
