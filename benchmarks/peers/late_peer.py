@@ -173,9 +173,9 @@ class PyLate:
 
     def __init__(self, folder: Path, form: str, threads: int) -> None:
         # It compiles extensions of torch when they are first used, with the ninja of its environment.
-        tools = Path(sys.executable).parent
-        os.environ["PATH"] = f"{tools}{os.pathsep}{os.environ['PATH']}"
-        os.environ.setdefault("TORCH_EXTENSIONS_DIR", str(tools.parent / "torch-extensions"))
+        os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        self._extensions = folder.parents[1] / "torch-extensions"
+        os.environ["TORCH_EXTENSIONS_DIR"] = str(self._extensions)
         import torch
         from pylate import indexes
 
@@ -189,6 +189,10 @@ class PyLate:
         from pylate.indexes.stanford_nlp.search.index_storage import IndexScorer
         from pylate.indexes.stanford_nlp.search.strided_tensor import StridedTensor
 
+        for lock in self._extensions.rglob(
+            "lock"
+        ):  # of a run that was interrupted: torch would wait for ever
+            lock.unlink()
         for part in (ResidualCodec, IndexScorer, StridedTensor):
             part.try_load_torch_extensions(False)
         try_load_torch_extensions(False)
