@@ -24,7 +24,7 @@ KERNELS = {  # module: its source, the headers next to it, and its compiler flag
     "gemel.vectors.scan.native": (
         "scan.cpp",
         (
-            *("exact", "rows", "tile", "block", "inverted", "maxsim"),
+            *("exact", "rows", "tile", "block", "inverted", "maxsim", "parts"),
             *("../../../encoder/native/vector", "../../../encoder/native/processor"),
         ),
         [],

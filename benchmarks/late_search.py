@@ -3,10 +3,11 @@
     python benchmarks/late_search.py --model ./my-colbert              everything
     python benchmarks/late_search.py --model ./my-colbert --quick      does it work? 6,000 passages, no results file
 
-Rerank: 100 passages per query, given as token vectors, against a torch einsum on padded tensors. Search: passages of 20
-newsgroups, about 60 words each, subjects as queries; all systems index the same token vectors, which are encoded once
-and stay in the work folder. Recall is the share of the 10 best by exact MaxSim of these vectors. Building and searching
-are separate processes.
+Rerank: 100 candidates per query, given as token vectors, against a torch einsum on padded tensors and against
+maxsim-cpu. There are two sets of candidates: short passages of nearly the same length, and texts of 32 to 300 tokens,
+which are such passages in a row. Search: passages of 20 newsgroups, about 60 words each, subjects as queries; all
+systems index the same token vectors, which are encoded once and stay in the work folder. Recall is the share of the 10
+best by exact MaxSim of these vectors. Building and searching are separate processes.
 """
 
 from __future__ import annotations
@@ -27,12 +28,17 @@ from workers import Worker, attempt, say, surroundings
 
 FORMS = ("float32", "float16", "int8", "2bit")
 RERANK = {f"gemel, {form}": ("gemel", form, None) for form in FORMS} | {
-    "torch einsum": ("torch-einsum", "float32", "st")
+    "torch einsum": ("torch-einsum", "float32", "st"),
+    "maxsim-cpu": ("maxsim-cpu", "float32", "maxsimcpu"),
 }
+CANDIDATES = {"short": None, "mixed": (32, 300)}  # lengths of texts; None: passages as they are
 SEARCH = {f"gemel, {form}": ("gemel", form, None) for form in ("float16", "int8", "2bit")} | {
-    "fast-plaid": ("fast-plaid", "", "fastplaid"),
     "PyLate PLAID": ("pylate-plaid", "", "pylate"),
+    "fast-plaid": ("fast-plaid", "", "fastplaid"),
 }
+UNUSED = (
+    "fast-plaid"  # unless it is named: there is no build of it for the release of torch that is used here
+)
 WORDS, STEP = 60, 39  # of a passage, and from one to the next: they overlap, so that there are enough
 FLOOR = 0.98
 GOALS = {"rerank_ratio": 3.0, "p50_ms": 60.0, "recall": FLOOR}
@@ -44,7 +50,7 @@ def parser() -> argparse.ArgumentParser:
     add("--model", type=Path, required=True, help="folder of a model for late interaction")
     add("--passages", type=int, default=100_000)
     add("--queries", type=int, default=200)
-    add("--systems", help="of the search, separated by semicolons; default: all")
+    add("--systems", help=f"of the search, separated by semicolons; default: all but {UNUSED}")
     return made
 
 
@@ -121,13 +127,13 @@ class Run:
         )
         return worker, facts
 
-    def rerank(self) -> dict[str, dict[str, Any]]:
-        """In turns; the best round of each counts."""
+    def rerank(self, name: str) -> dict[str, dict[str, Any]]:
+        """One set of candidates, in turns; the best round of each counts."""
         result: dict[str, dict[str, Any]] = {title: {"title": title} for title in RERANK}
         for _ in range(1 if self._options.quick else self._options.rounds):
             for title, entry in result.items():
                 if "failed" not in entry:
-                    attempt(entry, lambda title=title, entry=entry: self._rerank(title, entry))
+                    attempt(entry, lambda title=title, entry=entry: self._rerank(title, name, entry))
         theirs = result["torch einsum"]
         for title, entry in result.items():
             if "p50_ms" not in entry or "p50_ms" not in theirs:
@@ -141,16 +147,19 @@ class Run:
                     ]
                 )
             )
-            say(f"  {title:16} p50 {entry['p50_ms']:7.2f} ms   {entry['times_as_fast']:5.2f} x torch")
+            say(
+                f"  {title:16} p50 {entry['p50_ms']:7.3f} ms   {entry['times_as_fast']:5.2f} x torch   "
+                f"same 10 best {entry['same_10_best']:.3f}"
+            )
         for entry in result.values():
             entry.pop("best", None)
         return result
 
-    def _rerank(self, title: str, entry: dict[str, Any]) -> None:
+    def _rerank(self, title: str, name: str, entry: dict[str, Any]) -> None:
         worker, facts = self._worker(*RERANK[title], fresh=False)
         try:
             count = 5 if self._options.quick else 50
-            answer = worker.ask("rerank", count=count, candidates=100)
+            answer = worker.ask("rerank", count=count, candidates=100, lengths=CANDIDATES[name])
         finally:
             worker.close()
         entry["packages"] = facts["packages"]
@@ -158,7 +167,11 @@ class Run:
             entry.update(answer)
 
     def search(self) -> dict[str, dict[str, Any]]:
-        names = self._options.systems.split(";") if self._options.systems else list(SEARCH)
+        names = (
+            self._options.systems.split(";")
+            if self._options.systems
+            else [title for title in SEARCH if title != UNUSED]
+        )
         result: dict[str, dict[str, Any]] = {title: {"title": title} for title in names}
         for title, entry in result.items():
             attempt(entry, lambda title=title, entry=entry: self._search(title, entry))
@@ -198,12 +211,13 @@ class Run:
         )
 
 
-def goals(rerank: dict[str, Any], search: dict[str, Any]) -> dict[str, Any]:
-    """Each goal, what was measured, and whether it was reached; a form of ours must reach both goals of search."""
+def goals(rerank: dict[str, dict[str, Any]], search: dict[str, Any]) -> dict[str, Any]:
+    """Each goal, what was measured, and whether it was reached: by one form of ours with every set of candidates, and
+    by one for both goals of search."""
     ratios = {
-        title: entry["times_as_fast"]
-        for title, entry in rerank.items()
-        if title.startswith("gemel") and "times_as_fast" in entry
+        title: {name: entries[title].get("times_as_fast", 0.0) for name, entries in rerank.items()}
+        for title in RERANK
+        if title.startswith("gemel")
     }
     ours = [
         entry["chosen"] for title, entry in search.items() if title.startswith("gemel") and "chosen" in entry
@@ -215,7 +229,10 @@ def goals(rerank: dict[str, Any], search: dict[str, Any]) -> dict[str, Any]:
         "rerank_ratio": {
             "goal": GOALS["rerank_ratio"],
             "measured": ratios,
-            "met": bool(ratios) and max(ratios.values()) >= GOALS["rerank_ratio"],
+            "met_by": [
+                title for title, each in ratios.items() if min(each.values()) >= GOALS["rerank_ratio"]
+            ],
+            "met": any(min(each.values()) >= GOALS["rerank_ratio"] for each in ratios.values()),
         },
         "search": {"goal": {name: GOALS[name] for name in ("p50_ms", "recall")}, "met": bool(reached)},
     }
@@ -229,24 +246,26 @@ def main() -> None:
         options.passages, options.queries = 6_000, 20
     data = encoded(options, options.passages)
     run = Run(options, data)
-    say("rerank 100 candidates:")
-    rerank = run.rerank()
+    rerank = {}
+    for name in CANDIDATES:
+        say(f"rerank 100 {name} candidates:")
+        rerank[name] = run.rerank(name)
     say("search:")
     search = run.search()
     met = goals(rerank, search)
     for name, goal in met.items():
         print(f"{name:14} {'met' if goal['met'] else 'not met'}   {json.dumps(goal)}")
-    best = min(
-        (
-            entry["chosen"]["p50_ms"]
-            for title, entry in search.items()
-            if title.startswith("gemel") and "chosen" in entry
-        ),
-        default=None,
-    )
+    ours = [
+        entry["chosen"] for title, entry in search.items() if title.startswith("gemel") and "chosen" in entry
+    ]
     for title, entry in search.items():
-        if not title.startswith("gemel") and "chosen" in entry and best:
-            print(f"{title}: {entry['chosen']['p50_ms'] / best:.1f} x the time of ours")
+        if not title.startswith("gemel") and "chosen" in entry:
+            theirs = entry["chosen"]
+            as_good = [point["p50_ms"] for point in ours if point["recall"] >= theirs["recall"]]
+            if as_good:
+                print(
+                    f"{title}: {theirs['p50_ms'] / min(as_good):.1f} x the time of ours with at least its recall"
+                )
     if out := result_file(options):
         offsets = np.load(data / "documents" / "offsets.npy")
         facts = {

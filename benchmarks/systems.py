@@ -25,7 +25,8 @@ ENVIRONMENTS: dict[str, list[list[str]]] = {
     "pairs": [["install", TORCH], ["install", "sentence-transformers", "faiss-cpu"]],
     "infinity": [["install", TORCH], ["install", "infinity-emb[torch,server]"]],
     "stserve": [["install", TORCH], ["install", "sentence-transformers", "fastapi", "uvicorn[standard]"]],
-    # Its wheels are built for older releases of torch than the one that is used everywhere here.
+    "maxsimcpu": [["install", "maxsim-cpu==0.1.0", "numpy"]],
+    # Its wheels are built for torch up to 2.11; with the release that is used here it dies while an index is created.
     "fastplaid": [
         ["install", TORCH],
         ["install", "fastkmeans==0.5.0", "joblib", "filelock", "usearch"],

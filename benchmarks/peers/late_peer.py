@@ -7,7 +7,9 @@ float32, one after the other, with the offsets of the texts.
 from __future__ import annotations
 
 import gc
+import os
 import shutil
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -28,8 +30,21 @@ class Texts:
         return len(self.offsets) - 1
 
     def of(self, text: int) -> np.ndarray:
-        rows = self.vectors[self.offsets[text] : self.offsets[text + 1]]
-        return np.ascontiguousarray(rows, dtype=np.float32)
+        return self.rows(self.offsets[text], self.offsets[text + 1])
+
+    def rows(self, begin: int, end: int) -> np.ndarray:
+        return np.ascontiguousarray(self.vectors[begin:end], dtype=np.float32)
+
+    def candidates(self, count: int, lengths: tuple[int, int] | None, seed: int) -> list[np.ndarray]:
+        """`count` passages; with `lengths`, passages and those after them, cut to lengths in this range."""
+        random = np.random.default_rng(seed)
+        if lengths is None:
+            return [self.of(int(row)) for row in random.choice(len(self), count, replace=False)]
+        least, most = lengths
+        fitting = np.searchsorted(self.offsets, self.offsets[-1] - most, side="right")
+        starts = self.offsets[random.choice(int(fitting), count, replace=False)]
+        ends = starts + random.integers(least, most + 1, count)
+        return [self.rows(int(start), int(end)) for start, end in zip(starts, ends, strict=True)]
 
 
 class Gemel:
@@ -101,6 +116,23 @@ class TorchEinsum:
             return products.masked_fill_(outside, -np.inf).amax(-1).sum(-1).numpy()
 
 
+class MaxsimCpu:
+    """The package maxsim-cpu, for documents of different lengths in float32."""
+
+    settings = ()
+
+    def __init__(self, folder: Path, form: str, threads: int) -> None:
+        import maxsim_cpu
+
+        self._compare = maxsim_cpu.maxsim_scores_variable
+
+    def candidates(self, texts: list[np.ndarray]) -> Any:  # noqa: ANN401
+        return texts
+
+    def rerank(self, query: np.ndarray, candidates: Any) -> np.ndarray:  # noqa: ANN401
+        return np.asarray(self._compare(query, candidates))
+
+
 class FastPlaid:
     """fast-plaid; settings are the clusters that are probed and the documents that are scored in full."""
 
@@ -140,11 +172,30 @@ class PyLate:
     settings = ((8, 8192), (16, 16384))
 
     def __init__(self, folder: Path, form: str, threads: int) -> None:
+        # It compiles extensions of torch when they are first used, with the ninja of its environment.
+        os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        self._extensions = folder.parents[1] / "torch-extensions"
+        os.environ["TORCH_EXTENSIONS_DIR"] = str(self._extensions)
         import torch
         from pylate import indexes
 
         torch.set_num_threads(threads)
         self._make, self._folder, self._opened = indexes.PLAID, folder, None
+
+    def prepare(self) -> None:
+        """Compile all extensions, which takes minutes, before anything is timed."""
+        from pylate.indexes.stanford_nlp.indexing.codecs.residual import ResidualCodec
+        from pylate.indexes.stanford_nlp.modeling.colbert import try_load_torch_extensions
+        from pylate.indexes.stanford_nlp.search.index_storage import IndexScorer
+        from pylate.indexes.stanford_nlp.search.strided_tensor import StridedTensor
+
+        for lock in self._extensions.rglob(
+            "lock"
+        ):  # of a run that was interrupted: torch would wait for ever
+            lock.unlink()
+        for part in (ResidualCodec, IndexScorer, StridedTensor):
+            part.try_load_torch_extensions(False)
+        try_load_torch_extensions(False)
 
     def _index(self, dim: int, setting: Any, *, override: bool) -> Any:  # noqa: ANN401
         return self._make(
@@ -178,6 +229,7 @@ class PyLate:
 SYSTEMS: dict[str, Any] = {
     "gemel": Gemel,
     "torch-einsum": TorchEinsum,
+    "maxsim-cpu": MaxsimCpu,
     "fast-plaid": FastPlaid,
     "pylate-plaid": PyLate,
 }
@@ -201,21 +253,29 @@ class Peer:
 
     def rerank(self, request: Answer) -> Answer:
         """The same candidates of the same queries for all systems; making tensors of them is not timed."""
-        documents, times, order = Texts(self._data, "documents"), [], []
-        random = np.random.default_rng(0)
+        documents, times, order, tokens = Texts(self._data, "documents"), [], [], []
         for query in range(request["count"]):
-            chosen = random.choice(len(documents), request["candidates"], replace=False)
-            ready = self._system.candidates([documents.of(int(row)) for row in chosen])
+            texts = documents.candidates(request["candidates"], request["lengths"], seed=query)
+            ready = self._system.candidates(texts)
             vectors = self._queries.of(query)
+            tokens.append([sum(map(len, texts)), len(vectors)])
             self._system.rerank(vectors, ready)
             rounds = [timed(lambda: self._system.rerank(vectors, ready)) for _ in range(5)]  # noqa: B023
             times.append(min(seconds for seconds, _ in rounds) * 1e3)
             order.append(np.argsort(-rounds[0][1], kind="stable")[:10].tolist())
         p50, p95 = np.percentile(times, [50, 95])
-        return {"p50_ms": p50, "p95_ms": p95, "best": order}
+        of_documents, of_query = np.mean(tokens, axis=0)
+        return {
+            "p50_ms": p50,
+            "p95_ms": p95,
+            "tokens": {"document": of_documents / request["candidates"], "query": of_query},
+            "best": order,
+        }
 
     def build(self, request: Answer) -> Answer:
         documents = Texts(self._data, "documents")
+        if hasattr(self._system, "prepare"):
+            self._system.prepare()
         seconds, _ = timed(lambda: self._system.build(documents))
         files = [file for file in self._folder.rglob("*") if file.is_file() and not file.is_symlink()]
         size = sum(file.stat().st_size for file in files)

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import copy
+import os
+import pickle
+import subprocess
+import sys
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +83,7 @@ def test_equal_documents_have_equal_scores_and_documents_keep_their_order() -> N
     threads=st.integers(1, 3),
     seed=st.integers(0, 99),
 )
-def test_every_form_is_compared_as_its_float32_vectors_in_any_order(
+def test_every_form_is_compared_as_its_vectors_in_any_order(
     counts: list[int], tokens: int, dim: int, form: str, threads: int, seed: int
 ) -> None:
     documents = texts(counts, seed, dim).as_form(form)
@@ -86,7 +92,8 @@ def test_every_form_is_compared_as_its_float32_vectors_in_any_order(
     plain = [documents.of(position) for position in range(len(documents))]
     expected = [(query @ each.T).max(axis=1).sum() if len(each) else -np.inf for each in plain]
     assert score == pytest.approx(np.array(expected), abs=2e-4)
-    assert np.array_equal(gemel.maxsim(query, plain, threads=1), score)
+    if form != "int8":  # which is compared as integers
+        assert np.array_equal(gemel.maxsim(query, plain, threads=1), score)
     order = np.random.default_rng(seed).integers(0, len(counts), 5)
     assert np.array_equal(document_scores(query, documents, order), score[order])
 
@@ -104,6 +111,47 @@ def test_all_levels_that_fuse_have_the_same_bits_and_the_others_are_near(
     assert all(score == pytest.approx(scores["numpy"], abs=1e-4) for score in scores.values())
     fused = [scores[level] for level in COMPILED if level != "baseline"]
     assert all(np.array_equal(one, fused[0]) for one in fused)
+    if form == "int8":
+        assert all(np.array_equal(one, scores["numpy"]) for one in scores.values())
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    counts=st.lists(st.integers(0, 60), min_size=1, max_size=8),
+    tokens=st.integers(1, 70),
+    dim=st.sampled_from([1, 2, 7, 96, 513, 1100]),
+    size=st.sampled_from([1e-35, 1e-3, 1.0, 1e6]),
+    seed=st.integers(0, 99),
+)
+def test_int8_scores_have_the_same_bits_on_all_levels_within_half_a_step_of_each_number(
+    counts: list[int], tokens: int, dim: int, size: float, seed: int
+) -> None:
+    documents = texts(counts, seed, dim).as_form("int8")
+    query = texts([tokens], seed + 1, dim).of(0) * np.float32(size)
+    with pytest.MonkeyPatch.context() as patch:
+        scores = []
+        for level in levels():
+            patch.setenv(VARIABLE, level)
+            scores.append(gemel.maxsim(query, documents))
+    assert all(np.array_equal(one, scores[0]) for one in scores)
+    step = np.abs(query).max(axis=1).astype(np.float64) / min(32767, (1 << 24) // dim)
+    for position, score in enumerate(scores[0].tolist()):
+        document = documents.of(position).astype(np.float64)
+        if len(document):
+            exact = (query.astype(np.float64) @ document.T).max(axis=1).sum()
+            lengths = np.abs(document).sum(axis=1).max()
+            assert abs(score - exact) <= 0.51 * step.sum() * lengths + 1e-6 * size * tokens + 1e-28 * tokens
+
+
+def test_the_largest_integers_of_int8_do_not_overflow(monkeypatch: pytest.MonkeyPatch) -> None:
+    for dim in (512, 513, 4096):
+        query = np.ones((2, dim), np.float32) * np.array([[1], [-1]], np.float32)
+        vectors = np.full((3, dim), -128, np.int8)
+        documents = MultiVectors(vectors, np.array([0, 3]), (), np.ones(3, np.float32))
+        for level in levels():
+            monkeypatch.setenv(VARIABLE, level)
+            assert gemel.maxsim(query, documents)[0] == 0  # 128 dim - 128 dim
+            assert gemel.maxsim(query[:1], documents)[0] == pytest.approx(-128 * dim, rel=1e-6)
 
 
 @pytest.mark.skipif(not COMPILED, reason="nothing was compiled here")
@@ -112,6 +160,41 @@ def test_many_documents_have_the_same_bits_on_several_threads(form: str) -> None
     documents, query = texts([60] * 200, dim=64).as_form(form), texts([32], seed=5, dim=64).of(0)
     one = gemel.maxsim(query, documents, threads=1)
     assert np.array_equal(gemel.maxsim(query, documents, threads=4), one)
+
+
+def test_calls_from_several_threads_at_once_do_not_mix() -> None:
+    documents = texts([60] * 100, dim=64)
+    queries = [texts([32], seed=seed, dim=64).of(0) for seed in range(8)]
+    alone = [gemel.maxsim(query, documents, threads=1) for query in queries]
+    with ThreadPoolExecutor(8) as pool:
+        for _ in range(20):
+            scores = pool.map(lambda query: gemel.maxsim(query, documents, threads=3), queries)
+            assert all(np.array_equal(one, other) for one, other in zip(scores, alone, strict=True))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+def test_a_forked_process_compares_with_threads_of_its_own() -> None:
+    program = """
+import os, numpy as np, gemel
+random = np.random.default_rng(0)
+documents = gemel.MultiVectors(random.normal(size=(6400, 64)).astype("float32"), np.arange(0, 6401, 64), ())
+query = random.normal(size=(32, 64)).astype("float32")
+before = gemel.maxsim(query, documents, threads=3)
+child = os.fork()
+same = np.array_equal(gemel.maxsim(query, documents, threads=3), before)
+if child == 0:
+    os._exit(0 if same else 1)
+assert same and os.waitpid(child, 0)[1] == 0
+"""
+    subprocess.run([sys.executable, "-W", "ignore", "-c", program], check=True, timeout=120)
+
+
+def test_vectors_that_were_compared_can_be_pickled_and_copied() -> None:
+    for form in FORMS:
+        documents, query = texts([7, 3]).as_form(form), texts([5], seed=4).of(0)
+        score = gemel.maxsim(query, documents)
+        for again in (pickle.loads(pickle.dumps(documents)), copy.deepcopy(documents)):
+            assert np.array_equal(gemel.maxsim(query, again), score)
 
 
 def test_smaller_forms_are_stored_per_vector_and_stay_near() -> None:

@@ -6,7 +6,8 @@ documents, their order or the threads. scan/native/maxsim.h computes it, with th
 fused multiply and add; NumPy does where nothing was compiled, and rounds differently in the last bits.
 
 Vectors take a lot of memory: `MultiVectors` holds them as float32, float16, int8 or 2-bit residuals (ColBERTv2, arXiv
-2112.01488), and every form is compared as the float32 vectors that `MultiVectors.of` gives.
+2112.01488). A form is compared as the float32 vectors that `MultiVectors.of` gives. Only int8 is compared as integers,
+with queries in 16 bits: twice as many numbers at once, and the same bits everywhere, NumPy included.
 """
 
 from __future__ import annotations
@@ -164,6 +165,29 @@ class MultiVectors(ShownResult):
             return self.codebook.decode(part, self.nearest[begin:end], scales)
         plain: Vectors = part.astype(np.float32, copy=False)
         return plain if scales is None else plain * scales[:, None]
+
+    @cached_property
+    def compiled_view(self) -> tuple[TokensView, list[NDArray[Any]]]:
+        """These vectors as compiled code reads them, and the arrays that it points to."""
+        book, form = self.codebook, self.form
+        arrays = {
+            "values": self.vectors,
+            "offsets": self.offsets.astype(np.int64, copy=False),
+            "scales": self.scales,
+            "nearest": self.nearest,
+            "centroids": None if book is None else book.centroids,
+            "weights": None if book is None else book.weights,
+        }
+        if self.scales is not None:  # of another type where the caller made them
+            arrays["scales"] = self.scales.astype(np.float32 if form == "int8" else np.float16, copy=False)
+        whole = {name: np.ascontiguousarray(array) for name, array in arrays.items() if array is not None}
+        pointers = {name: array.ctypes.data for name, array in whole.items()}
+        number = get_args(LateOutput).index(form)
+        return TokensView(form=number, dim=self.dim, **pointers), list(whole.values())
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All but the view: its pointers are those of this process."""
+        return {name: value for name, value in vars(self).items() if name != "compiled_view"}
 
     def tokens_of(self, text: int) -> tuple[str, ...]:
         """The tokens of one text, in the order of `of`."""
@@ -449,6 +473,9 @@ def maxsim(
         queries = [query.of(position) for position in range(len(query))]
     else:
         queries = [checked(query, "query")]
+    if len(queries) == 1 and isinstance(documents, MultiVectors):  # the usual call: nothing to copy
+        scores = document_scores(queries[0], documents, threads=threads)
+        return scores[None] if isinstance(query, MultiVectors) else scores
     table = np.empty((len(queries), len(documents)), dtype=np.float32)
     begin = 0
     for block in _blocks(documents, queries[0].shape[1] if queries else 0):
@@ -492,14 +519,15 @@ def document_scores(
     _check_dim(query.shape[1], documents.dim)
     count, level = len(documents) if chosen is None else len(chosen), chosen_level()
     out = np.empty(count, dtype=np.float32)
-    if level == "numpy":
-        for number, position in enumerate(range(count) if chosen is None else chosen.tolist()):
-            out[number] = _score(query, documents.of(position))
-        return out
     query = np.ascontiguousarray(query, dtype=np.float32)
+    if level == "numpy":
+        score = _int8_score(query) if documents.form == "int8" else _float_score(query)
+        for number, position in enumerate(range(count) if chosen is None else chosen.tolist()):
+            out[number] = score(documents, position)
+        return out
     work = query.size * (int(documents.offsets[-1]) // max(1, len(documents))) * count
     several = 1 if work < _ALONE else thread_count(threads)
-    view, _kept = tokens_view(documents)
+    view, _ = documents.compiled_view
     where = None if chosen is None else np.ascontiguousarray(chosen, dtype=np.int64)
     pointer = None if where is None else where.ctypes.data
     late_library(level).gemel_maxsim(
@@ -508,30 +536,38 @@ def document_scores(
     return out
 
 
-def tokens_view(documents: MultiVectors) -> tuple[TokensView, list[NDArray[Any]]]:
-    """The documents as compiled code reads them, and the arrays that it points to."""
-    book, form = documents.codebook, documents.form
-    arrays = {
-        "values": documents.vectors,
-        "offsets": documents.offsets.astype(np.int64, copy=False),
-        "scales": documents.scales,
-        "nearest": documents.nearest,
-        "centroids": None if book is None else book.centroids,
-        "weights": None if book is None else book.weights,
-    }
-    if documents.scales is not None:  # of another type where the caller made them
-        arrays["scales"] = documents.scales.astype(np.float32 if form == "int8" else np.float16, copy=False)
-    whole = {name: np.ascontiguousarray(array) for name, array in arrays.items() if array is not None}
-    pointers = {name: array.ctypes.data for name, array in whole.items()}
-    number = get_args(LateOutput).index(form)
-    return TokensView(form=number, dim=documents.dim, **pointers), list(whole.values())
+def _float_score(query: Vectors) -> Callable[[MultiVectors, int], np.float32]:
+    def score(documents: MultiVectors, position: int) -> np.float32:
+        document = documents.of(position)
+        if not len(document):
+            return np.float32(-np.inf)
+        # BLAS picks its kernel, and so the bits, by the shapes: those of the two texts, never of several documents. The
+        # product of an array with itself would be another kernel again.
+        other: Any = document.copy() if np.may_share_memory(query, document) else document
+        products = query @ other.T  # (query tokens, document tokens)
+        return np.float32(products.max(axis=1).sum())
+
+    return score
 
 
-def _score(query: Vectors, document: Vectors) -> np.float32:
-    if not len(document):
-        return np.float32(-np.inf)
-    # BLAS picks its kernel, and so the bits, by the shapes: those of the two texts, never of several documents. The
-    # product of an array with itself would be another kernel again.
-    other: Any = document.copy() if np.may_share_memory(query, document) else document
-    products = query @ other.T  # (query tokens, document tokens)
-    return np.float32(products.max(axis=1).sum())
+def _int8_score(query: Vectors) -> Callable[[MultiVectors, int], np.float32]:
+    """As `QueryIntegers` of native/maxsim.h: float64 holds its sums of integers exactly."""
+    most = np.float32(max(1, min(32767, ((1 << 24) - 1) // max(1, query.shape[1]))))
+    largest = np.abs(query).max(axis=1, initial=0)
+    used = largest >= np.float32(1e-30)
+    divisor = np.where(used, largest, np.float32(1))
+    steps = np.where(used, largest / most, np.float32(0))
+    integers = np.rint(query * np.where(used, most / divisor, np.float32(0))[:, None]).astype(np.float64)
+
+    def score(documents: MultiVectors, position: int) -> np.float32:
+        begin, end = documents.offsets[position], documents.offsets[position + 1]
+        if begin == end or documents.scales is None:
+            return np.float32(-np.inf)
+        sums = integers @ documents.vectors[begin:end].astype(np.float64).T  # (query tokens, document tokens)
+        best = (sums.astype(np.float32) * documents.scales[begin:end].astype(np.float32)).max(axis=1)
+        total = 0.0
+        for value in (best * steps).tolist():  # one after the other: NumPy would add in another order
+            total += value
+        return np.float32(total) + np.float32(0)
+
+    return score

@@ -100,8 +100,9 @@ def checked(vectors: ArrayLike, name: str) -> Vectors:
     """`vectors` as a contiguous finite float32 (n, dim), or an error that calls them `name`."""
     ready = shaped(vectors, name)
     for start in range(0, len(ready), _BLOCK):
-        bad = ~np.isfinite(ready[start : start + _BLOCK]).all(axis=1)
-        if bad.any():
+        finite = np.isfinite(ready[start : start + _BLOCK])
+        if not finite.all():
+            bad = ~finite.all(axis=1)
             raise InputError(
                 f"{name} must be finite, but row {start + int(bad.argmax())} has NaN or infinity"
             )

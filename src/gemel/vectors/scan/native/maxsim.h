@@ -4,15 +4,16 @@
 // A product adds its terms in the order of the dimensions, each with one rounding (`fused`), and the largest products are
 // added in float64 in the order of the query's tokens. So a score depends on its two texts only, and has the same bits on
 // every level that fuses. Stored forms are first turned into float32, with the operations of `MultiVectors.of`.
+//
+// int8 is compared as integers instead, twice as many at once: the numbers of a query's token are rounded to 16 bits, with
+// a step for each token. Sums of integers are exact, and the three roundings after them are the same everywhere: these
+// scores have the same bits on every level, and in NumPy (`_int8_score` of maxsim.py).
 #pragma once
-#include <algorithm>
-#include <atomic>
 #include <cmath>
-#include <system_error>
-#include <thread>
-#include <vector>
+#include <memory>
 
 #include "../../../encoder/native/vector.h"
+#include "parts.h"
 
 enum TokenForm { TOKENS_FLOAT32 = 0, TOKENS_FLOAT16 = 1, TOKENS_INT8 = 2, TOKENS_2BIT = 3 };
 
@@ -26,29 +27,9 @@ struct Tokens {
     int64_t form, dim;
 };
 
-// Calls work(begin, end) for all of `count`, a few at a time, on several threads.
-template <class Work>
-static void in_parts(long count, long step, int threads, const Work &work) {
-    std::atomic<long> next{0};
-    auto take = [&] {
-        for (long begin; (begin = next.fetch_add(step)) < count;) work(begin, std::min(begin + step, count));
-    };
-    std::vector<std::thread> helpers;
-    for (int i = 1; i < threads && i * step < count; i++) {
-        try {
-            helpers.emplace_back(take);
-        } catch (const std::system_error &) {
-            break;  // no more threads available: continue with those that were started
-        }
-    }
-    take();
-    for (auto &helper : helpers) helper.join();
-}
-
 // ---- stored forms as float32 ----
 
 typedef uint16_t HalfVec __attribute__((vector_size(LANES * 2), aligned(2), may_alias));
-typedef int8_t ByteVec __attribute__((vector_size(LANES), aligned(1), may_alias));
 
 static inline Vec from_half(const uint16_t *p) {
 #if defined(__AVX512F__)
@@ -67,24 +48,15 @@ static inline float from_half(uint16_t h) {
     return from_half(several)[0];
 }
 
-static inline Vec from_bytes(const int8_t *p) {
-#if defined(__AVX512F__)
-    return (Vec)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p)));
-#elif defined(__AVX2__)
-    return (Vec)_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p)));
-#else
-    return __builtin_convertvector(*(const ByteVec *)p, Vec);
-#endif
-}
-
 // What the codes of dimensions k .. k + LANES add to the centroid.
 static inline Vec from_codes(const uint8_t *codes, const float *weights, long dim, long k) {
     int32_t word = 0;
     memcpy(&word, codes + k / 4, LANES / 4);
-    IntVec code = (all_int(word) >> (lane_numbers() * 2)) & 3;
-    Vec low = code == 0 ? load(weights + k) : load(weights + dim + k);
-    Vec high = code == 2 ? load(weights + 2 * dim + k) : load(weights + 3 * dim + k);
-    return code < 2 ? low : high;
+    const IntVec both = all_int(word), first = all_int(1) << (lane_numbers() * 2);
+    const IntVec odd = (both & first) != 0, upper = (both & (first << 1)) != 0;
+    Vec low = odd ? load(weights + dim + k) : load(weights + k);
+    Vec high = odd ? load(weights + 3 * dim + k) : load(weights + 2 * dim + k);
+    return upper ? high : low;
 }
 
 // The vector of one token.
@@ -95,11 +67,6 @@ static void token_vector(const Tokens &tokens, long token, float *out) {
         const uint16_t *x = (const uint16_t *)tokens.values + token * dim;
         for (; k + LANES <= dim; k += LANES) store(out + k, from_half(x + k));
         for (; k < dim; k++) out[k] = from_half(x[k]);
-    } else if (tokens.form == TOKENS_INT8) {
-        const int8_t *x = (const int8_t *)tokens.values + token * dim;
-        const float scale = ((const float *)tokens.scales)[token];
-        for (; k + LANES <= dim; k += LANES) store(out + k, from_bytes(x + k) * scale);
-        for (; k < dim; k++) out[k] = (float)x[k] * scale;
     } else {
         const uint8_t *codes = (const uint8_t *)tokens.values + token * ((dim + 3) / 4);
         const float *center = tokens.centroids + tokens.nearest[token] * dim, *weights = tokens.weights;
@@ -112,122 +79,291 @@ static void token_vector(const Tokens &tokens, long token, float *out) {
 
 // ---- products ----
 
-#define TOKEN_ROWS 8  // tokens of a document that are compared together
+#if defined(__AVX512F__) || defined(__aarch64__)
+#define REGISTERS 32
+#else
+#define REGISTERS 16
+#endif
 
-// The tokens of a query side by side: panels of up to TILE_VECTORS vectors, each (dim, its lanes).
-class QueryPanels {
+// Tokens of a document that are compared with `vectors` vectors of a query's tokens at once: sums, columns and one number
+// fill the registers.
+static constexpr int tile_rows(int vectors) { return std::min(12, (REGISTERS - 1 - vectors) / vectors); }
+
+// Calls step(size, row) with `size`, at most SIZE, as a constant of the compiler.
+template <int SIZE, class Step>
+static inline void one_size(long size, long row, const Step &step) {
+    if (size == SIZE) return step(std::integral_constant<int, SIZE>(), row);
+    if constexpr (SIZE > 1) one_size<SIZE - 1>(size, row, step);
+}
+
+// Calls step(size, row) for tiles of at most MOST rows, all nearly equal: a tile of one or two rows would wait for
+// its own sums.
+template <int MOST, class Step>
+static inline void in_tiles(long rows, const Step &step) {
+    const long tiles = (rows + MOST - 1) / MOST;
+    for (long tile = 0, row = 0, end; tile < tiles; tile++, row = end) {
+        end = (tile + 1) * rows / tiles;
+        one_size<MOST>(end - row, row, step);
+    }
+}
+
+#define DECODED_ROWS 48  // tokens that are turned into another form at once: they stay in the first-level cache
+
+// Calls step(row, rows) for rows from `begin` on, in blocks of at most DECODED_ROWS that are nearly equal.
+template <class Step>
+static inline void in_blocks(long begin, long count, const Step &step) {
+    const long blocks = (count + DECODED_ROWS - 1) / DECODED_ROWS;
+    for (long block = 0, row = 0, end; block < blocks; block++, row = end) {
+        end = (block + 1) * count / blocks;
+        step(begin + row, end - row);
+    }
+}
+
+// Tokens of a query side by side in the lanes of vectors, in panels of up to TILE_VECTORS of them.
+class Panels {
   public:
     const long dim, tokens;
 
-    QueryPanels(const float *query, long tokens, long dim)
-        : dim(dim), tokens(tokens), vectors((tokens + LANES - 1) / LANES), panels((vectors + TILE_VECTORS - 1) / TILE_VECTORS),
-          packed(vectors * LANES * dim) {
-        for (long p = 0; p < panels; p++)
-            for (long lane = 0; lane < width(p) * LANES; lane++)
-                for (long k = 0; k < dim; k++) {
-                    long token = first(p) * LANES + lane;
-                    packed[first(p) * LANES * dim + k * width(p) * LANES + lane] = token < tokens ? query[token * dim + k] : 0;
-                }
-    }
+    Panels(long tokens, long dim)
+        : dim(dim), tokens(tokens), vectors((tokens + LANES - 1) / LANES), panels((vectors + TILE_VECTORS - 1) / TILE_VECTORS) {}
 
     long lanes() const { return vectors * LANES; }
 
-    // Calls take(vector, row, products) with the products of `count` rows and each vector of the query's tokens.
-    template <class Take>
-    void multiply(const float *rows, long stride, long count, const Take &take) const {
-        for (long p = 0; p < panels; p++) {
-            const float *columns = packed.data() + first(p) * LANES * dim;
-            long row = 0;
-            for (; row + TOKEN_ROWS <= count; row += TOKEN_ROWS) by_width<TOKEN_ROWS>(rows, stride, columns, p, row, take);
-            for (; row + 4 <= count; row += 4) by_width<4>(rows, stride, columns, p, row, take);
-            for (; row < count; row++) by_width<1>(rows, stride, columns, p, row, take);
-        }
-    }
-
-  private:
+  protected:
     const long vectors, panels;
-    std::vector<float> packed;
 
     long first(long panel) const { return panel * vectors / panels; }
     long width(long panel) const { return first(panel + 1) - first(panel); }
 
-    template <int ROWS, class Take>
-    void by_width(const float *rows, long stride, const float *columns, long p, long row, const Take &take) const {
-        switch (width(p)) {
-            case 1: tile<ROWS, 1>(rows + row * stride, stride, columns, first(p), row, take); break;
-            case 2: tile<ROWS, 2>(rows + row * stride, stride, columns, first(p), row, take); break;
-            default: tile<ROWS, TILE_VECTORS>(rows + row * stride, stride, columns, first(p), row, take); break;
-        }
+    // Calls step(width, panel) for each panel, with its width as a constant of the compiler.
+    template <class Step>
+    void each_panel(const Step &step) const {
+        for (long p = 0; p < panels; p++) switch (width(p)) {
+                case 1: step(std::integral_constant<int, 1>(), p); break;
+                case 2: step(std::integral_constant<int, 2>(), p); break;
+                default: step(std::integral_constant<int, TILE_VECTORS>(), p); break;
+            }
     }
 
-    template <int ROWS, int VECTORS, class Take>
-    void tile(const float *a, long stride, const float *b, long vector, long row, const Take &take) const {
-        Vec sum[ROWS][VECTORS];
+    // Raises `best` (lanes) to the largest products with `count` rows: products(panel, row, sums) are those of a tile,
+    // value(sum, row) is a number to compare.
+    template <class Number, class Products, class Value>
+    void raise_to(float *best, long count, const Products &products, const Value &value) const {
+        each_panel([&](auto width, long p) {
+            constexpr int VECTORS = decltype(width)::value;
+            Vec most[VECTORS];
+            for (int v = 0; v < VECTORS; v++) most[v] = load(best + (first(p) + v) * LANES);
+            in_tiles<tile_rows(VECTORS)>(count, [&](auto size, long row) {
+                constexpr int ROWS = decltype(size)::value;
+                Number sum[ROWS][VECTORS];
+                products(p, row, sum);
+#pragma GCC unroll 12
+                for (int r = 0; r < ROWS; r++)
+#pragma GCC unroll 4
+                    for (int v = 0; v < VECTORS; v++) most[v] = larger(value(sum[r][v], row + r), most[v]);
+            });
+            for (int v = 0; v < VECTORS; v++) store(best + (first(p) + v) * LANES, most[v]);
+        });
+    }
+
+    // Calls put(to, token, k) for each number of the panels, `steps` for each token: to is where it belongs.
+    template <class Put>
+    void pack(long steps, const Put &put) const {
+        for (long p = 0; p < panels; p++) {
+            const long begin = first(p) * LANES, lanes = width(p) * LANES;
+            for (long lane = 0; lane < std::min(lanes, tokens - begin); lane++)
+                for (long k = 0; k < steps; k++) put(begin * steps + k * lanes + lane, begin + lane, k);
+        }
+    }
+};
+
+class QueryPanels : public Panels {
+  public:
+    QueryPanels(const float *query, long tokens, long dim) : Panels(tokens, dim), packed(lanes() * dim) {
+        pack(dim, [&](long to, long token, long k) { packed[to] = query[token * dim + k]; });
+    }
+
+    // Calls take(vector, row, products) with the products of `count` rows and each vector of the query's tokens.
+    template <int MOST, class Take>
+    void multiply(const float *rows, long count, const Take &take) const {
+        each_panel([&](auto width, long p) {
+            constexpr int VECTORS = decltype(width)::value;
+            in_tiles<std::min(MOST, tile_rows(VECTORS))>(count, [&](auto size, long row) {
+                constexpr int ROWS = decltype(size)::value;
+                Vec sum[ROWS][VECTORS];
+                tile(rows + row * dim, columns(p), sum);
+                for (int v = 0; v < VECTORS; v++)
+                    for (int r = 0; r < ROWS; r++) take(first(p) + v, row + r, sum[r][v]);
+            });
+        });
+    }
+
+    typedef std::unique_ptr<float[]> Buffer;  // of decoded tokens
+
+    Buffer buffer(const Tokens &tokens) const {
+        return Buffer(tokens.form == TOKENS_FLOAT32 ? nullptr : new float[DECODED_ROWS * dim]);
+    }
+
+    // Raises `best` (lanes) to the largest products with tokens from `begin` on.
+    void raise(const Tokens &tokens, long begin, long count, const Buffer &decoded, float *best) const {
+        auto raise_rows = [&](const float *rows, long several) {
+            raise_to<Vec>(
+                best, several, [&](long p, long row, auto &sum) { tile(rows + row * dim, columns(p), sum); },
+                [](Vec product, long) { return product; });
+        };
+        if (tokens.form == TOKENS_FLOAT32) return raise_rows((const float *)tokens.values + begin * dim, count);
+        in_blocks(begin, count, [&](long row, long several) {
+            for (long r = 0; r < several; r++) token_vector(tokens, row + r, decoded.get() + r * dim);
+            raise_rows(decoded.get(), several);
+        });
+    }
+
+    float step(long) const { return 1; }
+
+  private:
+    std::vector<float> packed;
+
+    const float *columns(long p) const { return packed.data() + first(p) * LANES * dim; }
+
+    template <int ROWS, int VECTORS>
+    inline void tile(const float *a, const float *b, Vec (&sum)[ROWS][VECTORS]) const {
         for (int r = 0; r < ROWS; r++)
             for (int v = 0; v < VECTORS; v++) sum[r][v] = all(0.0f);
         for (long k = 0; k < dim; k++, b += VECTORS * LANES) {
             Vec column[VECTORS];
 #pragma GCC unroll 4
             for (int v = 0; v < VECTORS; v++) column[v] = load(b + v * LANES);
-#pragma GCC unroll 8
+#pragma GCC unroll 12
             for (int r = 0; r < ROWS; r++) {
-                Vec x = all(a[r * stride + k]);
+                Vec x = all(a[r * dim + k]);
 #pragma GCC unroll 4
                 for (int v = 0; v < VECTORS; v++) sum[r][v] = fused(x, column[v], sum[r][v]);
             }
         }
+    }
+};
+
+// ---- products of integers ----
+
+// Adds the products of two pairs of 16-bit integers to each lane.
+static inline IntVec add_pairs(IntVec sum, IntVec a, IntVec b) {
+#if defined(__AVX512VNNI__)
+    return (IntVec)_mm512_dpwssd_epi32((__m512i)sum, (__m512i)a, (__m512i)b);
+#elif defined(__AVX512BW__)
+    return sum + (IntVec)_mm512_madd_epi16((__m512i)a, (__m512i)b);
+#elif defined(__AVX2__)
+    return sum + (IntVec)_mm256_madd_epi16((__m256i)a, (__m256i)b);
+#elif defined(__SSE2__)
+    return sum + (IntVec)_mm_madd_epi16((__m128i)a, (__m128i)b);
+#else
+    return sum + (a << 16 >> 16) * (b << 16 >> 16) + (a >> 16) * (b >> 16);
+#endif
+}
+
+// The tokens of a query as integers, two dimensions in each lane: a number is its integer times the step of its token.
+class QueryIntegers : public Panels {
+  public:
+    const long pairs;
+
+    QueryIntegers(const float *query, long tokens, long dim)
+        : Panels(tokens, dim), pairs((dim + 1) / 2), steps(lanes()), packed(lanes() * pairs) {
+        const float most = (float)most_integer(dim);
+        std::vector<float> factors(tokens);
+        for (long token = 0; token < tokens; token++) {
+            float largest = 0;
+            for (long k = 0; k < dim; k++) largest = std::max(largest, std::fabs(query[token * dim + k]));
+            if (largest < LEAST) continue;
+            steps[token] = largest / most;
+            factors[token] = most / largest;
+        }
+        pack(pairs, [&](long to, long token, long pair) {
+            const float *x = query + token * dim + 2 * pair;
+            const long even = lrintf(x[0] * factors[token]), odd = 2 * pair + 1 < dim ? lrintf(x[1] * factors[token]) : 0;
+            packed[to] = (int32_t)((uint32_t)odd << 16 | ((uint32_t)even & 0xffff));
+        });
+    }
+
+    typedef std::unique_ptr<int16_t[]> Buffer;  // of tokens in 16 bits
+
+    Buffer buffer(const Tokens &) const { return Buffer(new int16_t[DECODED_ROWS * 2 * pairs]); }
+
+    // Raises `best` (lanes) to the largest products with tokens from `begin` on, in units of the steps.
+    void raise(const Tokens &tokens, long begin, long count, const Buffer &wide, float *best) const {
+        in_blocks(begin, count, [&](long first_row, long several) {
+            const int8_t *rows = (const int8_t *)tokens.values + first_row * dim;
+            const float *scales = (const float *)tokens.scales + first_row;
+            for (long r = 0; r < several; r++) widen(rows + r * dim, wide.get() + r * 2 * pairs);
+            raise_to<IntVec>(
+                best, several, [&](long p, long row, auto &sum) { tile(wide.get() + row * 2 * pairs, columns(p), sum); },
+                [&](IntVec sum, long row) { return __builtin_convertvector(sum, Vec) * scales[row]; });
+        });
+    }
+
+    float step(long token) const { return steps[token]; }
+
+  private:
+    static constexpr float LEAST = 1e-30f;  // tokens whose numbers are all smaller count as zero
+
+    std::vector<float> steps;
+    std::vector<int32_t> packed;
+
+    // The largest integer with which no sum of products with 8-bit integers exceeds 32 bits.
+    static long most_integer(long dim) { return std::clamp<long>(((1 << 24) - 1) / std::max<long>(1, dim), 1, 32767); }
+
+    const int32_t *columns(long p) const { return packed.data() + first(p) * LANES * pairs; }
+
+    void widen(const int8_t *x, int16_t *out) const {
+        for (long k = 0; k < dim; k++) out[k] = x[k];
+        if (dim % 2) out[dim] = 0;
+    }
+
+    template <int ROWS, int VECTORS>
+    inline void tile(const int16_t *a, const int32_t *b, IntVec (&sum)[ROWS][VECTORS]) const {
+        for (int r = 0; r < ROWS; r++)
+            for (int v = 0; v < VECTORS; v++) sum[r][v] = all_int(0);
+        for (long pair = 0; pair < pairs; pair++, b += VECTORS * LANES) {
+            IntVec column[VECTORS];
 #pragma GCC unroll 4
-        for (int v = 0; v < VECTORS; v++)
-#pragma GCC unroll 8
-            for (int r = 0; r < ROWS; r++) take(vector + v, row + r, sum[r][v]);
+            for (int v = 0; v < VECTORS; v++) column[v] = *(const LooseIntVec *)(b + v * LANES);
+#pragma GCC unroll 12
+            for (int r = 0; r < ROWS; r++) {
+                int32_t two;
+                memcpy(&two, a + 2 * (r * pairs + pair), 4);
+                const IntVec x = all_int(two);
+#pragma GCC unroll 4
+                for (int v = 0; v < VECTORS; v++) sum[r][v] = add_pairs(sum[r][v], x, column[v]);
+            }
+        }
     }
 };
 
 // ---- scores ----
 
-#define DECODED_ROWS 32  // tokens that are turned into float32 at once: they stay in the first-level cache
-
-class DocumentScores {
-  public:
-    DocumentScores(const QueryPanels &query, const Tokens &tokens)
-        : query(query), tokens(tokens), best(query.lanes()), decoded(tokens.form == TOKENS_FLOAT32 ? 0 : DECODED_ROWS * query.dim) {}
-
-    float score(long document) {
-        long begin = tokens.offsets[document], end = tokens.offsets[document + 1];
-        if (begin == end) return -INFINITY;
-        std::fill(best.begin(), best.end(), -INFINITY);
-        auto raise = [this](long vector, long row, Vec products) {
-            (void)row;
-            float *own = best.data() + vector * LANES;
-            store(own, larger(products, load(own)));
-        };
-        if (tokens.form == TOKENS_FLOAT32) {
-            query.multiply((const float *)tokens.values + begin * query.dim, query.dim, end - begin, raise);
-        } else {
-            for (; begin < end; begin += DECODED_ROWS) {
-                long count = std::min<long>(DECODED_ROWS, end - begin);
-                for (long r = 0; r < count; r++) token_vector(tokens, begin + r, decoded.data() + r * query.dim);
-                query.multiply(decoded.data(), query.dim, count, raise);
-            }
+// Query: QueryPanels or QueryIntegers.
+template <class Query>
+static void score_documents(const Query &query, const Tokens &tokens, const int64_t *chosen, long count, int threads, float *out) {
+    const long step = std::max<long>(1, std::min<long>(32, count / (32L * threads)));
+    in_parts(count, step, threads, [&](long begin, long end) {
+        std::vector<float> best(query.lanes());
+        const typename Query::Buffer buffer = query.buffer(tokens);
+        for (; begin < end; begin++) {
+            const long document = chosen ? chosen[begin] : begin;
+            const long row = tokens.offsets[document], rows = tokens.offsets[document + 1] - row;
+            std::fill(best.begin(), best.end(), -INFINITY);
+            query.raise(tokens, row, rows, buffer, best.data());
+            double sum = 0;
+            for (long token = 0; token < query.tokens; token++) sum += best[token] * query.step(token);
+            out[begin] = rows ? (float)sum + 0.0f : -INFINITY;  // one zero: -0 becomes 0
         }
-        double sum = 0;
-        for (long token = 0; token < query.tokens; token++) sum += best[token];
-        return (float)sum + 0.0f;  // one zero: -0 becomes 0
-    }
-
-  private:
-    const QueryPanels &query;
-    const Tokens &tokens;
-    std::vector<float> best, decoded;
-};
+    });
+}
 
 static void maxsim(const float *query, long query_tokens, const Tokens &tokens, const int64_t *chosen, long count,
                    int threads, float *out) {
-    const QueryPanels panels(query, query_tokens, tokens.dim);
-    in_parts(count, 8, threads, [&](long begin, long end) {
-        DocumentScores scores(panels, tokens);
-        for (; begin < end; begin++) out[begin] = scores.score(chosen ? chosen[begin] : begin);
-    });
+    if (tokens.form == TOKENS_INT8)
+        score_documents(QueryIntegers(query, query_tokens, tokens.dim), tokens, chosen, count, threads, out);
+    else
+        score_documents(QueryPanels(query, query_tokens, tokens.dim), tokens, chosen, count, threads, out);
 }
 
 // ---- the nearest centroid of each token ----
@@ -256,7 +392,7 @@ class NearestPanels {
 
     // values (count): x y - y y / 2
     void compare(const float *x, float *values) const {
-        panels.multiply(x, panels.dim, 1, [&](long vector, long, Vec products) {
+        panels.multiply<1>(x, 1, [&](long vector, long, Vec products) {
             store(values + vector * LANES, products - load(halves.data() + vector * LANES));
         });
     }
@@ -331,7 +467,7 @@ class ProductTable {
         const long lanes = query.lanes();
         std::vector<float> products(codes.count * lanes), least(lanes, INFINITY), most(lanes, -INFINITY);
         in_parts(codes.count, 256, threads, [&](long begin, long end) {
-            query.multiply(codes.centroids + begin * codes.dim, codes.dim, end - begin, [&](long vector, long row, Vec value) {
+            query.multiply<8>(codes.centroids + begin * codes.dim, end - begin, [&](long vector, long row, Vec value) {
                 store(products.data() + (begin + row) * lanes + vector * LANES, value);
             });
         });
