@@ -6,16 +6,26 @@
     ├── MissingExtra   a package of an optional extra is not installed          (also an ImportError)
     └── WorkError      the request was right, the work failed                   (also a RuntimeError)
 
-A message says what was requested, what is true, and what to do.
+A message says what was requested, what is true, and what to do. The situations that users meet most often have a code,
+such as GEM-301: errors.toml explains each, `gemel help CODE` prints it, and docs/reference/errors.md lists all.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 
 class GemelError(Exception):
     """Any error that gemel raises on purpose; its text is meant for the user."""
+
+    code: str | None = None
+    """The entry of errors.toml that explains it; None: the message says all."""
+
+    def __init__(self, *arguments: object, code: str | None = None) -> None:
+        super().__init__(*arguments)
+        if code is not None:
+            self.code = code
 
 
 class InputError(GemelError, ValueError):
@@ -31,12 +41,34 @@ class MissingExtra(GemelError, ImportError):
 
     def __init__(self, feature: str, package: str, extra: str) -> None:
         super().__init__(
-            f"{feature} needs the package {package!r}. Install it with: pip install 'gemel[{extra}]'"
+            f"{feature} needs the package {package!r}. Install it with: pip install 'gemel[{extra}]'",
+            code="GEM-102" if package == "torch" else "GEM-101",
         )
 
 
 class WorkError(GemelError, RuntimeError):
     """The request was right, but the work could not be finished."""
+
+
+@dataclass(frozen=True)
+class ErrorHelp:
+    """What a code stands for, as errors.toml says it."""
+
+    code: str
+    title: str
+    when: str
+    do: str
+    page: str
+    """The page of the documentation, below docs."""
+
+
+def error_help() -> dict[str, ErrorHelp]:
+    """All codes with their explanations, in order."""
+    import tomllib
+    from importlib.resources import files
+
+    table = tomllib.loads(files("gemel").joinpath("errors.toml").read_text(encoding="utf-8"))
+    return {code: ErrorHelp(code, **entry) for code, entry in table.items()}
 
 
 def did_you_mean(name: object, choices: Iterable[str]) -> str:
@@ -169,7 +201,7 @@ NOT_NAMES: Mapping[str, str] = {
         "gemel.train reads files, DataFrames, data sets and lists: docs/reference/training-data.md",
     ),
     "models": "A model is data only. gemel.load(folder, pooling='mean') reads a plain encoder",
-    "SparseEncoder": "There are no sparse encoders. Words and vectors together: search_texts(..., hybrid=True)",
+    "SparseEncoder": "gemel.load_sparse(name): docs/reference/sparse.md",
     **dict.fromkeys(("semantic_search", "cos_sim"), "gemel.search and gemel.cosine, or gemel.compat.util"),
     "paraphrase_mining": "gemel.find_pairs(model, texts, k=1000), or gemel.compat.util.paraphrase_mining",
     "community_detection": "gemel.cluster(vectors), or gemel.compat.util.community_detection",
