@@ -143,7 +143,7 @@ def errors() -> str:
         "# Error codes",
         NOTE,
         "The situations that users meet most often have a code. The command line prints it after the message, a Python "
-        "exception has it as `code` (`None` for all others), and the server sends it as `help` in the JSON of an error. "
+        "exception has it as `code` (`None` for all others), and the server sends it as `help` in JSON. "
         "`gemel help GEM-301` prints an entry of this page without a network, `gemel help errors` lists all. The texts "
         "of messages may change between versions; what a code stands for does not.",
     ]
