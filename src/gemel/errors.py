@@ -7,20 +7,19 @@
     └── WorkError      the request was right, the work failed                   (also a RuntimeError)
 
 A message says what was requested, what is true, and what to do. The situations that users meet most often have a code,
-such as GEM-301: errors.toml explains each, `gemel help CODE` prints it, and docs/reference/errors.md lists all.
+such as GEM-301: cli/errors.toml explains each, `gemel help CODE` prints it, and docs/reference/errors.md lists all.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 
 class GemelError(Exception):
     """Any error that gemel raises on purpose; its text is meant for the user."""
 
     code: str | None = None
-    """The entry of errors.toml that explains it; None: the message says all."""
+    """The entry of cli/errors.toml that explains it; None: the message says all."""
 
     def __init__(self, *arguments: object, code: str | None = None) -> None:
         super().__init__(*arguments)
@@ -48,27 +47,6 @@ class MissingExtra(GemelError, ImportError):
 
 class WorkError(GemelError, RuntimeError):
     """The request was right, but the work could not be finished."""
-
-
-@dataclass(frozen=True)
-class ErrorHelp:
-    """What a code stands for, as errors.toml says it."""
-
-    code: str
-    title: str
-    when: str
-    do: str
-    page: str
-    """The page of the documentation, below docs."""
-
-
-def error_help() -> dict[str, ErrorHelp]:
-    """All codes with their explanations, in order."""
-    import tomllib
-    from importlib.resources import files
-
-    table = tomllib.loads(files("gemel").joinpath("errors.toml").read_text(encoding="utf-8"))
-    return {code: ErrorHelp(code, **entry) for code, entry in table.items()}
 
 
 def did_you_mean(name: object, choices: Iterable[str]) -> str:

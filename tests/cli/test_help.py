@@ -8,7 +8,8 @@ import pytest
 
 from gemel.cli import main as module
 from gemel.cli.main import main
-from gemel.errors import InputError, MissingExtra, error_help
+from gemel.cli.verbs.help import error_help
+from gemel.errors import InputError, MissingExtra
 from gemel.serve.errors import error_body, problem_of
 
 ROOT = Path(__file__).parents[2]
@@ -29,7 +30,9 @@ def test_every_code_of_the_source_is_in_the_table_and_the_other_way_round():
 
 
 def test_codes_are_in_order_and_listed_once():
-    codes = re.findall(r"^\[(.+)\]$", (SOURCE / "errors.toml").read_text(encoding="utf-8"), re.MULTILINE)
+    codes = re.findall(
+        r"^\[(.+)\]$", (SOURCE / "cli" / "errors.toml").read_text(encoding="utf-8"), re.MULTILINE
+    )
     assert codes == sorted(set(codes))
     assert all(re.fullmatch(r"GEM-[1-9]\d\d", code) for code in codes)
 

@@ -20,7 +20,7 @@ from api_page import python_api
 
 from gemel.cli.flags import field_docs
 from gemel.cli.main import cli
-from gemel.errors import error_help
+from gemel.cli.verbs.help import error_help
 from gemel.training.objectives.base import OBJECTIVES, list_objectives
 
 ROOT = Path(__file__).parents[2]

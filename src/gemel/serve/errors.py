@@ -77,7 +77,7 @@ class Problem:
     param: str | None = None
     """The field that is wrong."""
     help: str | None = None
-    """The code of errors.toml that explains it: `gemel help CODE`."""
+    """The code of cli/errors.toml that explains it: `gemel help CODE`."""
     headers: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import textwrap
+from dataclasses import dataclass
 
 import click
 
 from gemel.cli.output import echo
-from gemel.errors import InputError, did_you_mean, error_help
+from gemel.errors import InputError, did_you_mean
 
 START = """\
 gemel {version}: sentence embeddings on a CPU, without torch
@@ -46,6 +47,27 @@ def command(topic: tuple[str, ...]) -> None:
         echo(_explained(topic[0]))
     else:
         echo(_verb_help(topic))
+
+
+@dataclass(frozen=True)
+class ErrorHelp:
+    """What a code stands for, as errors.toml says it."""
+
+    code: str
+    title: str
+    when: str
+    do: str
+    page: str
+    """The page of the documentation, below docs."""
+
+
+def error_help() -> dict[str, ErrorHelp]:
+    """All codes with their explanations, in order."""
+    import tomllib
+    from importlib.resources import files
+
+    table = tomllib.loads(files("gemel.cli").joinpath("errors.toml").read_text(encoding="utf-8"))
+    return {code: ErrorHelp(code, **entry) for code, entry in table.items()}
 
 
 def _explained(given: str) -> str:
