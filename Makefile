@@ -53,12 +53,14 @@ coverage: $(VENV)/test
 
 docs: $(VENV)/test
 	$(BIN)/python tools/docs/generate.py
+	$(BIN)/python tools/docs/landing.py
 
 # The wheel and the source archive in clean environments, the core alone and with each extra.
 release-check:
 	$(PYTHON) release/check.py
 
-# The site needs mkdocs only, in an environment of its own: neither gemel nor torch is installed for it.
+# The site needs its generator only, in an environment of its own: neither gemel nor torch is installed for it.
+# make site VERSIONS=folder adds this version to a folder with several.
 SITE := .venv-site
 $(SITE)/ready: tools/docs/requirements.txt
 	test -x $(SITE)/bin/python || $(PYTHON) -m venv $(SITE)
@@ -66,7 +68,7 @@ $(SITE)/ready: tools/docs/requirements.txt
 	touch $@
 
 site: $(SITE)/ready
-	NO_MKDOCS_2_WARNING=1 $(SITE)/bin/mkdocs build --strict
+	$(SITE)/bin/python tools/docs/site.py $(if $(VERSIONS),--versions $(VERSIONS))
 
 bench: $(VENV)/core
 	$(BIN)/python benchmarks/encode.py

@@ -6,7 +6,8 @@
     ├── MissingExtra   a package of an optional extra is not installed          (also an ImportError)
     └── WorkError      the request was right, the work failed                   (also a RuntimeError)
 
-A message says what was requested, what is true, and what to do.
+A message says what was requested, what is true, and what to do. The situations that users meet most often have a code,
+such as GEM-301: cli/errors.toml explains each, `gemel help CODE` prints it, and docs/reference/errors.md lists all.
 """
 
 from __future__ import annotations
@@ -16,6 +17,14 @@ from collections.abc import Iterable, Mapping
 
 class GemelError(Exception):
     """Any error that gemel raises on purpose; its text is meant for the user."""
+
+    code: str | None = None
+    """The entry of cli/errors.toml that explains it; None: the message says all."""
+
+    def __init__(self, *arguments: object, code: str | None = None) -> None:
+        super().__init__(*arguments)
+        if code is not None:
+            self.code = code
 
 
 class InputError(GemelError, ValueError):
@@ -31,7 +40,8 @@ class MissingExtra(GemelError, ImportError):
 
     def __init__(self, feature: str, package: str, extra: str) -> None:
         super().__init__(
-            f"{feature} needs the package {package!r}. Install it with: pip install 'gemel[{extra}]'"
+            f"{feature} needs the package {package!r}. Install it with: pip install 'gemel[{extra}]'",
+            code="GEM-102" if package == "torch" else "GEM-101",
         )
 
 
@@ -169,7 +179,7 @@ NOT_NAMES: Mapping[str, str] = {
         "gemel.train reads files, DataFrames, data sets and lists: docs/reference/training-data.md",
     ),
     "models": "A model is data only. gemel.load(folder, pooling='mean') reads a plain encoder",
-    "SparseEncoder": "There are no sparse encoders. Words and vectors together: search_texts(..., hybrid=True)",
+    "SparseEncoder": "gemel.load_sparse(name): docs/reference/sparse.md",
     **dict.fromkeys(("semantic_search", "cos_sim"), "gemel.search and gemel.cosine, or gemel.compat.util"),
     "paraphrase_mining": "gemel.find_pairs(model, texts, k=1000), or gemel.compat.util.paraphrase_mining",
     "community_detection": "gemel.cluster(vectors), or gemel.compat.util.community_detection",

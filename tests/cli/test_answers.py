@@ -20,6 +20,7 @@ LINES = "Print JSON lines"
 
 NO_JSON = {
     "serve": "it answers over HTTP; what it says is talk",
+    "help": "it explains",
     "completion": "it prints a script",
     "completion bash": "it prints a script",
     "completion zsh": "it prints a script",

@@ -105,7 +105,7 @@ def test_an_empty_file_is_an_error(workspace, capsys):
     (workspace / "empty.txt").write_text("", encoding="utf-8")
     code, out, err = run(capsys, "empty.txt", "-o", "c")
     assert (code, out) == (2, "")
-    assert err == "gemel cluster: empty.txt is empty: there are no rows to read\n"
+    assert err == "gemel cluster: empty.txt is empty: there are no rows to read [GEM-302]\n"
 
 
 def test_a_terminal_gets_a_table(workspace, capsys, monkeypatch):

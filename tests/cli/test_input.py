@@ -163,7 +163,7 @@ class TestEveryVerb:
     def test_empty_input_is_one_error(self, workspace, capsys, words, file):
         code, rows, err = self.call(capsys, words, file)
         assert (code, rows) == (2, [])
-        assert err.endswith(f": {file} is empty: there are no rows to read\n")
+        assert err.endswith(f": {file} is empty: there are no rows to read [GEM-302]\n")
         assert len(err.splitlines()) == 1
 
 

@@ -2,8 +2,11 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
 
 import pytest
 
@@ -41,9 +44,37 @@ def test_help_lists_every_verb_with_its_line(capsys):
         assert VERBS.about(name).split()[0] in shown
 
 
-def test_no_arguments_show_the_help(capsys):
+def test_no_arguments_show_what_people_do_with_gemel(capsys):
     assert main([]) == 0
-    assert "Verbs:" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    used = set(re.findall(r"^  gemel ([a-z-]+)", shown, re.MULTILINE))
+    assert used == {"demo", "encode", "search", "pairs", "cluster", "train", "serve"}
+    assert "gemel --help" in shown
+    assert max(map(len, shown.splitlines())) < 80
+
+
+def test_no_arguments_load_neither_numpy_nor_torch():
+    code = (
+        "import sys; from gemel.cli.main import main; main([]); "
+        "sys.exit(bool({'numpy', 'torch', 'tokenizers'} & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False, capture_output=True).returncode == 0
+
+
+@pytest.mark.parametrize("module", ["gemel", "gemel.cli.main"])
+def test_the_entry_point_and_the_module_run_the_same_program(module):
+    """`uvx gemel` and `pipx run gemel` start the entry point, whose name is that of the package."""
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))
+    assert project["project"]["scripts"] == {project["project"]["name"]: "gemel.cli.main:main"}
+    command = {
+        "gemel": ["-m", "gemel", "--version"],
+        "gemel.cli.main": [
+            "-c",
+            "import sys; from gemel.cli.main import main; sys.exit(main(['--version']))",
+        ],
+    }
+    done = subprocess.run([sys.executable, *command[module]], capture_output=True, text=True, check=False)
+    assert done.stdout.startswith("gemel ")
 
 
 def test_the_version_is_the_package_s(capsys):
@@ -113,7 +144,8 @@ def test_our_errors_are_one_line_with_the_right_exit_code(failing, capsys, error
     failing(error)
     assert main(["encode", "a.txt"]) == code
     shown = capsys.readouterr().err
-    assert shown == f"gemel encode: {str(error) or 'interrupted'}\n"
+    mark = " [GEM-101]" if isinstance(error, MissingExtra) else ""
+    assert shown == f"gemel encode: {str(error) or 'interrupted'}{mark}\n"
 
 
 def test_a_message_of_several_lines_becomes_one(failing, capsys):

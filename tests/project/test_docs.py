@@ -103,7 +103,13 @@ def test_relative_links_lead_somewhere(path):
 
 def test_every_page_is_in_a_folder_of_its_kind_and_has_a_name_of_its_own():
     docs = ROOT / "docs"
-    assert sorted(page.name for page in docs.glob("*.md")) == ["README.md", "migrating.md", "tutorial.md"]
+    assert sorted(page.name for page in docs.glob("*.md")) == [
+        "README.md",
+        "comparison.md",
+        "faq.md",
+        "migrating.md",
+        "tutorial.md",
+    ]
     kinds = {page.relative_to(docs).parts[0] for page in docs.glob("*/**/*.md")}
     assert kinds == {"decisions", "explanation", "how-to", "integrations", "reference"}
     names = [page.name for page in docs.rglob("*.md")]

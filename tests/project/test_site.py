@@ -1,28 +1,29 @@
-"""The site is built, without a warning and without asking another address for anything."""
+"""The site is built strictly, without asking another address for anything, and its parts fit its sources."""
 
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
 import tomllib
-from importlib.util import find_spec
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
-LOADED = re.compile(r"""<(?:script|link|img|iframe)\b[^>]*\b(?:src|href)=["']?((?:https?:)?//[^"'\s>]+)""")
+needs_generator = pytest.mark.skipif(
+    find_spec("zensical") is None, reason="needs pip install --requirement tools/docs/requirements.txt"
+)
 
-pytestmark = pytest.mark.skipif(find_spec("material") is None, reason="needs pip install mkdocs-material")
 
-
-def build(root, folder):
-    """As `make site` builds it. Not with `--quiet`: it hides warnings from `--strict` too."""
+def build(root, *arguments, **environment):
+    """As `make site` builds it."""
     return subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)],
+        [sys.executable, "tools/docs/site.py", *map(str, arguments)],
         cwd=root,
-        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        env={**os.environ, **environment},
         capture_output=True,
         text=True,
         check=False,
@@ -31,8 +32,8 @@ def build(root, folder):
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("site")
-    done = build(ROOT, folder)
+    folder = tmp_path_factory.mktemp("site") / "site"
+    done = build(ROOT, "--out", folder)
     assert done.returncode == 0, done.stdout + done.stderr
     return folder
 
@@ -44,65 +45,138 @@ def copy(tmp_path):
     return shutil.copytree(ROOT, tmp_path / "copy", ignore=skip)
 
 
-def test_a_page_that_the_navigation_does_not_list_fails_the_build(copy, tmp_path):
+@needs_generator
+def test_a_page_that_the_navigation_does_not_list_fails_the_build(copy):
     (copy / "docs" / "forgotten.md").write_text("# Forgotten\n", encoding="utf-8")
-    done = build(copy, tmp_path / "site")
+    done = build(copy)
     assert done.returncode == 1
-    assert "forgotten.md" in done.stderr
-    assert "Aborted with 1 warning" in done.stdout + done.stderr
+    assert done.stderr == "forgotten.md is not in the navigation\n"
 
 
-def test_a_page_of_the_navigation_that_does_not_exist_fails_the_build(copy, tmp_path):
-    settings = copy / "mkdocs.yml"
+@needs_generator
+def test_a_page_of_the_navigation_that_does_not_exist_fails_the_build(copy):
+    settings = copy / "tools" / "docs" / "site.yml"
     text = settings.read_text(encoding="utf-8")
-    settings.write_text(text.replace("tutorial.md", "tutorials.md"), encoding="utf-8")
-    done = build(copy, tmp_path / "site")
+    settings.write_text(text.replace("faq.md", "questions.md"), encoding="utf-8")
+    done = build(copy)
     assert done.returncode == 1
-    assert "A reference to 'tutorials.md' is included in the 'nav'" in done.stderr
+    assert "the navigation lists questions.md, which does not exist\n" in done.stderr
 
 
-def test_a_link_that_leads_nowhere_fails_the_build(copy, tmp_path):
+@needs_generator
+def test_links_that_lead_nowhere_fail_the_build(copy):
     with (copy / "docs" / "tutorial.md").open("a", encoding="utf-8") as page:
-        page.write("\n[the lost page](how-to/lost.md)\n")
-    done = build(copy, tmp_path / "site")
+        page.write("\n[the lost page](how-to/lost.md), [a heading](faq.md#no-such-heading)\n")
+    done = build(copy)
     assert done.returncode == 1
     assert "how-to/lost.md" in done.stderr
+    assert "faq.md#no-such-heading" in done.stderr
 
 
-def test_make_builds_the_site_strictly_in_an_environment_with_what_the_tests_use():
+@pytest.fixture(scope="module")
+def program():
+    """tools/docs/site.py, not imported by its name, which is that of a module of Python."""
+    pytest.importorskip("yaml")
+    spec = spec_from_file_location("docs_site", ROOT / "tools" / "docs" / "site.py")
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_links_and_loads_are_checked_in_the_pages_that_were_written(tmp_path, program):
+    (tmp_path / "b.html").write_text('<h2 id="there">b</h2>', encoding="utf-8")
+    (tmp_path / "a.html").write_text(
+        '<a href="b.html#there">1</a><a href="b.html#gone">2</a><a href="c.html">3</a><a href="https://example.org">4</a>'
+        '<script src="https://example.org/x.js"></script><img src="data:image/png;base64,AA">',
+        encoding="utf-8",
+    )
+    assert program.check(tmp_path) == [
+        "a.html links to b.html#gone, but that page has no such heading",
+        "a.html links to c.html, which does not exist",
+        "a.html loads https://example.org/x.js",
+    ]
+
+
+def test_make_builds_the_site_in_an_environment_with_the_generator_that_the_tests_use():
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     recipe = makefile.partition("\nsite: ")[2].partition("\n\n")[0]
-    assert "mkdocs build --strict" in recipe
+    assert "tools/docs/site.py" in recipe
     assert "$(VENV)" not in recipe
-    needs = (ROOT / "tools" / "docs" / "requirements.txt").read_text(encoding="utf-8").splitlines()
+    lines = (ROOT / "tools" / "docs" / "requirements.txt").read_text(encoding="utf-8").splitlines()
+    needs = [line for line in lines if not line.startswith("#")]
+    assert all(re.fullmatch(r"[\w-]+==[\w.]+", line) for line in needs)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    assert {line for line in needs if not line.startswith("#")} <= set(
-        project["optional-dependencies"]["test"]
-    )
+    assert needs[0].startswith("zensical==")
+    assert needs[0] in project["optional-dependencies"]["test"]
 
 
+@needs_generator
 def test_every_page_is_in_the_site(site):
     pages = [
         page.relative_to(ROOT / "docs") for page in (ROOT / "docs").rglob("*.md") if page.name != "README.md"
     ]
     assert not [page for page in pages if not (site / page.with_suffix(".html")).is_file()]
-    assert (site / "index.html").is_file()
-
-
-def test_pages_from_outside_of_docs_are_in_the_site(site):
-    for name in (
-        "project/architecture",
-        "project/contributing",
-        "measured/benchmarks",
-        "measured/reproduction",
-    ):
+    for name in ("index", "project/architecture", "project/contributing", "measured/benchmarks"):
         assert (site / f"{name}.html").is_file()
-
-
-def test_no_page_loads_anything_from_another_address(site):
-    for page in site.rglob("*.html"):
-        assert not LOADED.findall(page.read_text(encoding="utf-8")), page
-
-
-def test_no_script_of_the_docs_is_in_the_site(site):
     assert not list(site.rglob("*.py"))
+
+
+@needs_generator
+def test_the_first_page_shows_a_terminal_bars_and_the_version(site):
+    home = (site / "index.html").read_text(encoding="utf-8")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert f"gemel {project['version']}" in home
+    assert "pictures/terminal.svg" in home
+    assert 'class="bars"' in home
+    assert "Edit this page" not in home
+
+
+@needs_generator
+def test_search_has_its_index_and_needs_no_other_host(site):
+    assert (site / "search.js").read_text(encoding="utf-8").startswith("var __index = ")
+    home = (site / "index.html").read_text(encoding="utf-8")
+    assert "theme/iframe-worker.js" in home
+    assert "unpkg" not in home
+
+
+def test_pages_have_a_link_to_edit_them_where_a_repository_is_named(tmp_path, program, monkeypatch):
+    monkeypatch.setenv("GEMEL_DOCS_REPOSITORY", "https://example.org/team/gemel/")
+    program._stage(tmp_path / "docs")
+    for page, source in (
+        ("index", "docs/README.md"),
+        ("project/security", "SECURITY.md"),
+        ("faq", "docs/faq.md"),
+    ):
+        text = (tmp_path / "docs" / f"{page}.md").read_text(encoding="utf-8")
+        assert f"(https://example.org/team/gemel/edit/main/{source})" in text
+
+
+def test_several_versions_are_listed_newest_first(tmp_path, program, monkeypatch):
+    monkeypatch.setattr(program, "build", lambda out, *_, **__: out.mkdir(parents=True))
+    for name in ("0.9.0", "0.10.0", "0.10.0rc1"):
+        monkeypatch.setattr(program, "version", lambda name=name: name)
+        program.add_version(tmp_path, tmp_path / "work")
+    listed = json.loads((tmp_path / "versions.json").read_text(encoding="utf-8"))
+    assert [entry["version"] for entry in listed] == ["0.10.0", "0.10.0rc1", "0.9.0"]
+    assert [entry["aliases"] for entry in listed] == [["latest"], [], []]
+    assert "url=0.10.0/index.html" in (tmp_path / "index.html").read_text(encoding="utf-8")
+
+
+def test_the_pictures_of_the_first_page_are_fresh():
+    done = subprocess.run(
+        [sys.executable, "tools/docs/landing.py", "--check"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("name", ["terminal.svg", "terminal-phone.svg"])
+def test_the_terminal_is_still_for_people_who_prefer_that(name):
+    drawing = (ROOT / "docs" / "pictures" / name).read_text(encoding="utf-8")
+    before, _, after = drawing.partition("@media (prefers-reduced-motion: no-preference)")
+    assert "animation:" not in before
+    assert "animation:" in after
+    assert "<script" not in drawing

@@ -237,9 +237,10 @@ def test_errors_have_the_shape_of_the_protocol(model):
         "type": "request_too_large",
         "param": None,
         "code": "too_large",
+        "help": "GEM-603",
     }
     assert tei == {"error": sentence, "error_type": "Validation"}
-    assert plain == {"error": {"message": sentence, "type": "too_large"}}
+    assert plain == {"error": {"message": sentence, "type": "too_large", "help": "GEM-603"}}
 
 
 def test_an_internal_error_reveals_no_details(model, capsys):

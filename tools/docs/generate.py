@@ -2,12 +2,13 @@
 
 command-line.md comes from the commands, options.md from the docstrings of `EncodeOptions`' fields, objectives.md from
 the objectives: the columns they need, the first lines of their docstrings, and their settings; python-api.md from the
-signatures and docstrings of all public names (api_page.py).
+signatures and docstrings of all public names (api_page.py); errors.md from errors.toml.
 """
 
 from __future__ import annotations
 
 import ast
+import os
 import sys
 from collections.abc import Iterator
 from dataclasses import fields
@@ -19,6 +20,7 @@ from api_page import python_api
 
 from gemel.cli.flags import field_docs
 from gemel.cli.main import cli
+from gemel.cli.verbs.help import error_help
 from gemel.training.objectives.base import OBJECTIVES, list_objectives
 
 ROOT = Path(__file__).parents[2]
@@ -125,6 +127,39 @@ def _put(page: str, name: str, head: str, rows: list[str]) -> str:
     return f"{before}<!-- {name}: {MARK} -->\n{table}\n{end}{after}"
 
 
+HUNDREDS = {
+    "1": "Installation",
+    "2": "Models",
+    "3": "Texts and files",
+    "4": "Indexes",
+    "5": "Training",
+    "6": "Server",
+}
+
+
+def errors() -> str:
+    """The codes of errors.toml, by their hundreds."""
+    parts = [
+        "# Error codes",
+        NOTE,
+        "The situations that users meet most often have a code. The command line prints it after the message, a Python "
+        "exception has it as `code` (`None` for all others), and the server sends it as `help` in JSON. "
+        "`gemel help GEM-301` prints an entry of this page without a network, `gemel help errors` lists all. The texts "
+        "of messages may change between versions; what a code stands for does not.",
+    ]
+    hundred = ""
+    for entry in error_help().values():
+        if entry.code[4] != hundred:
+            hundred = entry.code[4]
+            parts.append(f"## {HUNDREDS[hundred]}")
+        parts += [
+            f"### {entry.code}",
+            f"**{entry.title}.** {entry.when}",
+            f"{entry.do} More: [{Path(entry.page).stem}]({os.path.relpath(entry.page, 'reference')}).",
+        ]
+    return "\n\n".join(parts) + "\n"
+
+
 def _cell(text: str) -> str:
     return text.replace("|", "\\|")
 
@@ -139,6 +174,7 @@ PAGES = {
     "options.md": options,
     "objectives.md": objectives,
     "python-api.md": lambda: python_api(NOTE),
+    "errors.md": errors,
 }
 
 

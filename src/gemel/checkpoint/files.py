@@ -356,12 +356,13 @@ def module_weights(model: Path, folder: Path) -> Tensors:
     if unsafe:
         raise ModelError(
             f"{unsafe[0]} is a pickle, which can run any code when it is read; gemel reads safetensors only. "
-            f"Convert the checkpoint once with: gemel models convert {shlex.quote(str(model))}"
+            f"Convert the checkpoint once with: gemel models convert {shlex.quote(str(model))}",
+            code="GEM-204",
         )
     other = other_format(folder)
     if other is not None:
-        raise ModelError(f"{folder} has no weights that gemel reads: {other}")
-    raise ModelError(f"no weights in {folder}: expected a file named model.safetensors")
+        raise ModelError(f"{folder} has no weights that gemel reads: {other}", code="GEM-202")
+    raise ModelError(f"no weights in {folder}: expected a file named model.safetensors", code="GEM-202")
 
 
 def has_m3_layers(folder: Path) -> bool:
@@ -377,7 +378,8 @@ def m3_layer(folder: Path, name: str) -> Tensors:
     if not path.is_file():
         raise ModelError(
             f"{folder / f'{name}.pt'} is a pickle, which can run any code when it is read; gemel reads safetensors "
-            f"only. Convert the checkpoint once with: gemel models convert {shlex.quote(str(folder))}"
+            f"only. Convert the checkpoint once with: gemel models convert {shlex.quote(str(folder))}",
+            code="GEM-204",
         )
     tensors = Tensors({path: None})
     weight, bias = tensors.get("weight"), tensors.get("bias")

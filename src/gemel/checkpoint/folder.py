@@ -255,11 +255,13 @@ def read_checkpoint(
 
         return read_gguf(folder, name=name)
     if not folder.is_dir():
-        raise ModelError(f"no model folder {folder}. Give an existing folder or the name of a model")
+        raise ModelError(
+            f"no model folder {folder}. Give an existing folder or the name of a model", code="GEM-202"
+        )
     if not is_model_folder(folder):
         other = other_format(folder)
         reason = "it has neither modules.json nor config.json" if other is None else other
-        raise ModelError(f"{folder} is not a model that gemel reads: {reason}")
+        raise ModelError(f"{folder} is not a model that gemel reads: {reason}", code="GEM-202")
     if late is not None:
         return _read(folder, late, name, _Request(cross, task, offline, late=True))
     _check_kind(folder, cross)
@@ -476,11 +478,13 @@ def _check_kind(folder: Path, cross: bool) -> None:
     if cross:
         raise ModelError(
             f"{folder} is a sentence encoder, not a cross-encoder: it makes a vector of each text. Load it with "
-            "gemel.load(...)"
+            "gemel.load(...)",
+            code="GEM-210",
         )
     raise ModelError(
         f"{folder} is a cross-encoder, not a sentence encoder: it scores pairs and makes no vectors. Load it with "
-        "gemel.load_cross(...)"
+        "gemel.load_cross(...)",
+        code="GEM-210",
     )
 
 

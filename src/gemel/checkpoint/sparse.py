@@ -125,7 +125,10 @@ def read_sparse(folder: Path, *, name: str | None = None, offline: bool = False)
     if not (folder / "modules.json").is_file():
         return SparseCheckpoint(_plain(folder, name, offline), None, None)
     if is_cross_encoder(folder):
-        raise ModelError(f"{folder} is a cross-encoder: it scores pairs. Load it with gemel.load_cross(...)")
+        raise ModelError(
+            f"{folder} is a cross-encoder: it scores pairs. Load it with gemel.load_cross(...)",
+            code="GEM-210",
+        )
     sides = read_side_modules(folder, sparse=True)
     settings = read_settings(folder, sparse=True)
     document = _part(folder, sides.document, name, offline)

@@ -21,7 +21,7 @@ VERBS: Registry[click.Command] = Registry("verb", package="gemel.cli.verbs", att
 """One file each, with a click command named `command`; the first line of the file is its line in `gemel --help`."""
 
 # These verbs work with a wrong file of settings; `info` reports what is wrong.
-TOLERANT = ("info", "completion")
+TOLERANT = ("info", "completion", "help")
 
 # click 8.1 shows the help of a bare group itself and exits; 8.2 raises this.
 _BARE_GROUP: Any = getattr(click.exceptions, "NoArgsIsHelpError", ())
@@ -90,7 +90,7 @@ def _show_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
     cls=LazyGroup,
     subcommand_metavar="VERB [ARGUMENTS]...",
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="\b\nExamples:\n  gemel demo\n  gemel encode texts.txt -o vectors/\n  gemel encode --help",
+    epilog="\b\nExamples:\n  gemel demo\n  gemel encode texts.txt -o vectors/\n  gemel help encode",
 )
 @click.option(
     "--version",
@@ -128,7 +128,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail(_verb(given), message, error.exit_code, debug)
     except GemelError as error:
         message = in_flags(f"{error}{_notes(error)}", _path(given)[1])
-        return _fail(_verb(given), message, 1 if isinstance(error, WorkError) else 2, debug)
+        return _fail(_verb(given), message, 1 if isinstance(error, WorkError) else 2, debug, error.code)
     except BrokenPipeError:  # `gemel ... | head` is not a failure
         # The interpreter flushes standard output once more when it exits; send that to the null device.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -140,7 +140,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(arguments: list[str]) -> int:
     # Not `cli.main()`: click's own would turn a broken pipe into exit 1 and Ctrl-C into "Aborted!".
     try:
-        with cli.make_context("gemel", arguments or ["--help"]) as context:
+        with cli.make_context("gemel", arguments or ["help"]) as context:
             cli.invoke(context)
     except _BARE_GROUP as bare:
         click.echo(bare.ctx.get_help())
@@ -184,8 +184,10 @@ def _notes(error: Exception) -> str:
     return "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
 
 
-def _fail(name: str, message: str, code: int, debug: bool) -> int:
+def _fail(name: str, message: str, exit_code: int, debug: bool, error_code: str | None = None) -> int:
     if debug:
         echo(traceback.format_exc().rstrip(), err=True)
-    echo(f"{name}: {' '.join(message.splitlines())}", err=True)
-    return code
+    echo(f"{name}: {' '.join(message.splitlines())}{f' [{error_code}]' if error_code else ''}", err=True)
+    if error_code and sys.stderr.isatty():
+        echo(f"more: gemel help {error_code}", err=True)
+    return exit_code

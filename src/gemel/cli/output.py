@@ -110,7 +110,9 @@ def printable_warnings() -> Iterator[None]:
         message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
     ) -> str:
         if issubclass(category, UserWarning):
-            return f"warning: {in_flags(' '.join(printable(str(message)).splitlines()))}\n"
+            code = getattr(category, "code", None)
+            text = in_flags(" ".join(printable(str(message)).splitlines()))
+            return f"warning: {text}{f' [{code}]' if code else ''}\n"
         return printable(original(message, category, filename, lineno, line))
 
     warnings.formatwarning = shown

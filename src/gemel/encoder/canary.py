@@ -77,6 +77,8 @@ Encode = Callable[[Sequence[str], Precision], Vectors]
 class VectorsChangedWarning(UserWarning):
     """A model gives other vectors for the same texts than it did with an earlier version or on another processor."""
 
+    code = "GEM-209"
+
 
 @dataclass(frozen=True)
 class Distance:

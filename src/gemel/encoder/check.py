@@ -141,6 +141,7 @@ def _check_torch(checkpoint: Checkpoint) -> str:
     if find_spec("torch") is None or find_spec("transformers") is None:
         raise ModelError(
             f"{checkpoint.name} has the architecture {kind!r}, which gemel cannot read itself. "
-            f"Known: {', '.join(model_types())}. With torch it may run: pip install 'gemel[train]'"
+            f"Known: {', '.join(model_types())}. With torch it may run: pip install 'gemel[train]'",
+            code="GEM-205",
         )
     return f"gemel cannot read the architecture {kind!r} itself: it is run by transformers, if that has a class for it"

@@ -106,7 +106,8 @@ def read_late(folder: Path, *, name: str | None = None) -> LateCheckpoint:
     if not is_late_model(folder):
         raise ModelError(
             f"{folder} is not a model for late interaction (ColBERT). Load it with gemel.load(...), or with "
-            "gemel.load_cross(...) if it is a cross-encoder"
+            "gemel.load_cross(...) if it is a cross-encoder",
+            code="GEM-210",
         )
     if not (folder / "modules.json").is_file():
         return _stanford(folder, name)

@@ -402,9 +402,13 @@ _PACKAGE = str(Path(__file__).parent.parent)
 class PromptWarning(UserWarning):
     """Texts were encoded without a prompt by a model that was trained with prompts for queries or documents."""
 
+    code = "GEM-208"
+
 
 class TruncationWarning(UserWarning):
     """Texts were longer than the model reads, and were truncated."""
+
+    code = "GEM-306"
 
 
 def refuse_long(
@@ -420,7 +424,8 @@ def refuse_long(
         if window.kept < window.tokens:
             raise InputError(
                 f"{name.format(among.index(text))} has {window.tokens:,} tokens, the model reads {window.kept:,}. "
-                f"Shorten it, or use on_long={advice}"
+                f"Shorten it, or use on_long={advice}",
+                code="GEM-306",
             )
 
 

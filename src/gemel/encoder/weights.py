@@ -332,7 +332,8 @@ class CheckpointWeights:
         if stored not in self._weights:
             raise ModelError(
                 f"the weight {stored!r} is missing from the checkpoint. "
-                "The file is incomplete, or config.json belongs to another model"
+                "The file is incomplete, or config.json belongs to another model",
+                code="GEM-207",
             )
         self.used.add(stored)
         return shape_of(self._weights, stored)
@@ -342,7 +343,8 @@ class CheckpointWeights:
         if shape != expected:
             raise ModelError(
                 f"the weight {self._prefix + name!r} has shape {shape}, config.json asks for {expected}. "
-                "One of the two files belongs to another model"
+                "One of the two files belongs to another model",
+                code="GEM-207",
             )
 
 
@@ -351,7 +353,8 @@ def _find_prefix(weights: Mapping[str, Array], word: str) -> str:
     if not prefixes:
         raise ModelError(
             f"the weight {word!r} is missing from the checkpoint, with any prefix. "
-            "config.json belongs to another model, or the weights hold no encoder"
+            "config.json belongs to another model, or the weights hold no encoder",
+            code="GEM-207",
         )
     if len(prefixes) > 1:
         raise ModelError(

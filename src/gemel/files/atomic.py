@@ -171,7 +171,9 @@ def lock(path: Path, *, wait: bool = True) -> Iterator[bool]:
     try:
         acquired = _Lock(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666))
     except OSError as error:
-        raise WorkError(f"cannot write to {path.parent}: {error.strerror}. Check rights and space") from error
+        raise WorkError(
+            f"cannot write to {path.parent}: {error.strerror}. Check rights and space", code="GEM-104"
+        ) from error
     try:
         try:
             fcntl.flock(acquired.handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
@@ -200,7 +202,8 @@ def lock_folder(folder: Path, busy: str) -> Iterator[None]:
         except OSError as error:
             raise WorkError(
                 f"cannot write to {folder}: {error.strerror or error}. Make room or fix the folder, then run the same "
-                "again"
+                "again",
+                code="GEM-104",
             ) from error
         try:
             _lock_now(acquired.handle, folder, busy)
@@ -221,9 +224,11 @@ def _lock_now(handle: int, folder: Path, busy: str) -> None:
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
-        raise InputError(busy) from error
+        raise InputError(busy, code="GEM-308") from error
     except OSError as error:
-        raise WorkError(f"cannot lock {folder}: {error.strerror}. Choose a folder on a local disk") from error
+        raise WorkError(
+            f"cannot lock {folder}: {error.strerror}. Choose a folder on a local disk", code="GEM-104"
+        ) from error
 
 
 def _same_file(handle: int, path: Path) -> bool:

@@ -191,7 +191,7 @@ class RecordFile:
 
     def error(self, bad: Bad) -> InputError:
         """The error for a bad row: `file:line: reason`."""
-        return InputError(f"{self.name}:{bad.line}: {bad.reason}")
+        return InputError(f"{self.name}:{bad.line}: {bad.reason}", code="GEM-304")
 
     def _table_records(self, choose: Choose) -> Iterator[Record | Bad]:
         with closing(self._table()) as rows:
@@ -328,13 +328,15 @@ class RecordFile:
 def existing_file(path: Path) -> Path:
     """The path, if there is something to read at it."""
     if path.is_dir() or not path.exists():
-        raise InputError(f"{path} is a folder, not a file" if path.is_dir() else f"no file at {path}")
+        raise InputError(
+            f"{path} is a folder, not a file" if path.is_dir() else f"no file at {path}", code="GEM-301"
+        )
     return path
 
 
 def no_rows(where: str) -> InputError:
     """The error for an input that is empty, or has only names of columns."""
-    return InputError(f"{where} is empty: there are no rows to read")
+    return InputError(f"{where} is empty: there are no rows to read", code="GEM-302")
 
 
 def kind_of(value: object) -> str:
@@ -364,7 +366,8 @@ def _format_of(path: Path) -> str:
         known = ", ".join(sorted(_SUFFIXES))
         raise InputError(
             f"cannot tell the format of {path} from its name. Known endings: {known} (and .gz after them); "
-            "or name the format (--input-format)"
+            "or name the format (--input-format)",
+            code="GEM-305",
         )
     return kind
 

@@ -55,7 +55,8 @@ class Columns:
             return rest[0]
         raise InputError(
             f"{self.where}: which column holds the texts? Name it with text_column (--text-column). "
-            f"Columns: {listed(list(columns))}"
+            f"Columns: {listed(list(columns))}",
+            code="GEM-303",
         )
 
     def with_default_id(self, types: Mapping[str, str]) -> Columns:

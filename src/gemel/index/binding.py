@@ -338,7 +338,8 @@ def check_binding(binding: Binding, encoder: IndexEncoder, location: str) -> Non
     given = f"{name!r} with other weights or settings" if name == binding.model else repr(name)
     raise ModelError(
         f"the index {location} was made by {binding.model!r}, but was opened with {given}: {'; '.join(different)}. "
-        "Open it without a model, or encode it again with index.migrate(model)"
+        "Open it without a model, or encode it again with index.migrate(model)",
+        code="GEM-401",
     )
 
 

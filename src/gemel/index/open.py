@@ -223,7 +223,9 @@ def _check_create(store: Store, create: bool | None, exists: bool, *, read_only:
             f"there is an index at {store.name} already. Use it as it is, or choose another location"
         )
     if not exists and (create is False or read_only):
-        raise InputError(f"no index at {store.name}. Create it with: gemel index create {store.name}")
+        raise InputError(
+            f"no index at {store.name}. Create it with: gemel index create {store.name}", code="GEM-402"
+        )
 
 
 def _create_or_open(
@@ -259,7 +261,10 @@ def _create(store: Store, requested: _Requested, fields: Mapping[str, FieldType]
         if requested.late_chunks:
             raise InputError("late chunks are passages of dense vectors: give a model")
         if requested.dim is None and not kinds:
-            raise InputError(f"no index at {store.name}. To make one, give a model, or dim for vectors only")
+            raise InputError(
+                f"no index at {store.name}. To make one, give a model, or dim for vectors only",
+                code="GEM-402",
+            )
         if requested.dim is not None:
             EncodeOptions(dim=requested.dim)  # the same rule, in the same words
         bound: dict[str, Any] = {"model": None, "gemel": version("gemel")}

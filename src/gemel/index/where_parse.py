@@ -265,7 +265,7 @@ class _Parser:
         quote = (
             ("..." if at > 30 else "") + before + "^" + after + ("..." if len(self._source) > at + 30 else "")
         )
-        return InputError(f"where: {what}, at character {at + 1}: {quote}")
+        return InputError(f"where: {what}, at character {at + 1}: {quote}", code="GEM-403")
 
 
 def _perhaps_not(condition: Condition, negated: object) -> Condition:
@@ -377,7 +377,7 @@ def kind_of(name: str, fields: Fields) -> FieldType:
     if name == "id":
         return "text"
     hint = did_you_mean(name, [*fields, "id"])
-    raise InputError(f"unknown field {name!r}.{hint} Known: {', '.join(fields) or 'id only'}")
+    raise InputError(f"unknown field {name!r}.{hint} Known: {', '.join(fields) or 'id only'}", code="GEM-403")
 
 
 def compare(name: str, operator: Any, value: Any, fields: Fields) -> Compare:  # noqa: ANN401

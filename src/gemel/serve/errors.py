@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import orjson
@@ -76,6 +76,8 @@ class Problem:
     """A word for programs, such as model_not_found."""
     param: str | None = None
     """The field that is wrong."""
+    help: str | None = None
+    """The code of cli/errors.toml that explains it: `gemel help CODE`."""
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -91,6 +93,12 @@ class RouteError(GemelError):
 
 def problem_of(error: Exception) -> Problem:
     """The problem to send to the client for an error."""
+    problem = _problem(error)
+    code = error.code if isinstance(error, GemelError) and problem.code != "internal_error" else None
+    return replace(problem, help=code) if code else problem
+
+
+def _problem(error: Exception) -> Problem:
     from starlette.exceptions import HTTPException  # the loading page needs no web framework
 
     match error:
@@ -137,12 +145,13 @@ async def send_json(send: Send, status: int, body: bytes, headers: Mapping[str, 
 def error_body(path: str, problem: Problem) -> bytes:
     """In the form that the clients of the path read: see the classes below."""
     kind = _TYPES.get(problem.status, "server_error")
-    plain = {"message": problem.message, "type": problem.code or kind}
+    explained = {"help": problem.help} if problem.help else {}
+    plain = {"message": problem.message, "type": problem.code or kind, **explained}
     if path in COHERE_PATHS:
         return orjson.dumps({"message": problem.message, "error": plain})
     if path.startswith(OPENAI_PREFIXES) or path in OPENAI_PATHS:
         error = {"message": problem.message, "type": kind, "param": problem.param, "code": problem.code}
-        return orjson.dumps({"error": error, "detail": problem.message})
+        return orjson.dumps({"error": {**error, **explained}, "detail": problem.message})
     if path.startswith("/api/"):
         return orjson.dumps({"error": problem.message})
     if path in TEI_PATHS:
@@ -158,6 +167,7 @@ def error_body(path: str, problem: Problem) -> bytes:
 class _PlainDetail(BaseModel):
     message: str
     type: str
+    help: str | None = Field(None, description="A code such as GEM-306, which `gemel help CODE` explains")
 
 
 class PlainError(BaseModel):
@@ -171,6 +181,7 @@ class _OpenAIDetail(BaseModel):
     type: str
     param: str | None = None
     code: str | None = None
+    help: str | None = Field(None, description="A code such as GEM-306, which `gemel help CODE` explains")
 
 
 class OpenAIError(BaseModel):

@@ -103,6 +103,8 @@ class Limits:
 class Overloaded(WorkError):
     """Too much is waiting; `retry_after` seconds later there may be room."""
 
+    code = "GEM-604"
+
     def __init__(self, message: str, retry_after: float) -> None:
         super().__init__(message)
         self.retry_after = retry_after
@@ -110,6 +112,8 @@ class Overloaded(WorkError):
 
 class DeadlineExceeded(WorkError):
     """The deadline of a request passed before its answer."""
+
+    code = "GEM-604"
 
 
 def deadline_message(seconds: float) -> str:
@@ -123,6 +127,8 @@ class EncodeFailed(WorkError):
 
 class TooLarge(InputError):
     """A request over one of the limits."""
+
+    code = "GEM-603"
 
 
 @dataclass(frozen=True, kw_only=True)

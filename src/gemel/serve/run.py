@@ -184,7 +184,8 @@ def load_keys(options: ServeOptions) -> Keys:
     if not len(keys) and not options.loopback and not options.insecure:
         raise InputError(
             f"host {options.host} can be reached from other machines and there are no API keys. "
-            "Give --api-key-file, or --insecure if the network is guarded by other means"
+            "Give --api-key-file, or --insecure if the network is guarded by other means",
+            code="GEM-602",
         )
     return keys
 
@@ -196,7 +197,7 @@ def bind(host: str, port: int) -> socket.socket:
         return socket.create_server((host, port), family=family, backlog=2048)
     except OSError as error:
         raise InputError(
-            f"cannot listen on {host} port {port}: {error.strerror or error}. Choose another"
+            f"cannot listen on {host} port {port}: {error.strerror or error}. Choose another", code="GEM-601"
         ) from None
 
 

@@ -458,7 +458,8 @@ class Source:
         if self.taken < rows or self.hash.hexdigest() != sha256:
             raise InputError(
                 f"the input has changed since {folder} was begun: it does not have the {rows:,} rows encoded there. "
-                f"Give the same input. {START_AGAIN}"
+                f"Give the same input. {START_AGAIN}",
+                code="GEM-308",
             )
 
     def ended(self) -> bool:

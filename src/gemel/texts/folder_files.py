@@ -92,7 +92,8 @@ class FolderPlan:
         ]
         if differences:
             raise InputError(
-                f"{folder} was made with other settings: {'; '.join(differences)}. {START_AGAIN}"
+                f"{folder} was made with other settings: {'; '.join(differences)}. {START_AGAIN}",
+                code="GEM-308",
             )
 
 

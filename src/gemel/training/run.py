@@ -206,7 +206,8 @@ class TrainingRun:
         if changed:
             raise InputError(
                 f"{newest} is of another run: {', '.join(changed)} changed. Resume with the same settings and data, "
-                "or train into another folder"
+                "or train into another folder",
+                code="GEM-504",
             )
 
     # The observers of the loop.

@@ -300,7 +300,9 @@ def _check_data(
     errors = [finding for diagnosis in diagnoses for finding in diagnosis.errors]
     if errors and not options.force:
         reasons = "; ".join(finding.what for finding in errors)
-        raise InputError(f"the data is wrong: {reasons}. Fix it, or train anyway with force (--force)")
+        raise InputError(
+            f"the data is wrong: {reasons}. Fix it, or train anyway with force (--force)", code="GEM-502"
+        )
     return diagnoses
 
 

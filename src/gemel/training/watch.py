@@ -54,6 +54,8 @@ _CALMER = "Lower learning_rate, raise warmup, or set clip to 1"
 class Collapse(WorkError):
     """The run cannot continue; the message says what was measured and what to try."""
 
+    code = "GEM-503"
+
 
 @dataclass(frozen=True)
 class Geometry:

@@ -136,7 +136,8 @@ def _check_memory(memory: int | str, rows: int, k: int | None) -> int:
     if k is not None and k * BYTES_PER_PAIR > size:
         need = -(-k * BYTES_PER_PAIR // 10**6)
         raise InputError(
-            f"{k:,} pairs need about {need:,} MB; memory is {memory!r}. Ask for fewer, or give more memory"
+            f"{k:,} pairs need about {need:,} MB; memory is {memory!r}. Ask for fewer, or give more memory",
+            code="GEM-307",
         )
     return size
 
@@ -162,7 +163,8 @@ def too_many(request: PairRequest) -> InputError:
     return InputError(
         f"more than {request.most_pairs:,} pairs reach min_score={request.min_score!r}: too many for "
         f"memory={request.memory:,} bytes. Give a folder, out='pairs', to stream them to disk; "
-        "or a higher min_score; or k, for the best of them"
+        "or a higher min_score; or k, for the best of them",
+        code="GEM-307",
     )
 
 

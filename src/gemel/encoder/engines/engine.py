@@ -125,7 +125,8 @@ def open_engine(
         kind = checkpoint.config.get("model_type")
         raise InputError(
             f"engine {engine!r} cannot run {checkpoint.name}: gemel cannot read its architecture {kind!r} itself. "
-            f"Known: {', '.join(model_types())}. Use engine='torch'"
+            f"Known: {', '.join(model_types())}. Use engine='torch'",
+            code="GEM-205",
         )
     if engine == "torch" or not known:
         return _torch(checkpoint, precision, device, requested=engine == "torch", typed=typed)
@@ -141,7 +142,10 @@ def _own_engine(
     network = network or read_network(checkpoint.config, checkpoint.weights)
     reason = "it runs on the CPU only" if device != "cpu" else why_not(network)
     if engine == "native" and reason:
-        raise InputError(f"engine 'native' cannot run {checkpoint.name}: {reason}. Use engine='onnxruntime'")
+        raise InputError(
+            f"engine 'native' cannot run {checkpoint.name}: {reason}. Use engine='onnxruntime'",
+            code="GEM-103",
+        )
     if reason or engine == "onnxruntime":
         from gemel.encoder.engines.onnx import OnnxEngine
 
@@ -165,6 +169,8 @@ NOT_COMPILED = (
 
 class KernelWarning(UserWarning):
     """Models run more slowly than they could, because this installation of gemel has no compiled kernel."""
+
+    code = "GEM-103"
 
 
 @cache

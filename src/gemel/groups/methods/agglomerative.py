@@ -60,7 +60,8 @@ def _check_size(texts: int, request: ClusterRequest) -> None:
     if need > have:
         raise InputError(
             f"agglomerative clustering of {texts:,} texts needs about {need / 1e9:.1f} GB, memory is "
-            f"{have / 1e9:.1f} GB. Give more memory, or take the method communities or k-means"
+            f"{have / 1e9:.1f} GB. Give more memory, or take the method communities or k-means",
+            code="GEM-307",
         )
 
 

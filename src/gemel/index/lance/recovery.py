@@ -38,6 +38,8 @@ Result = TypeVar("Result")
 class RecoveredWarning(UserWarning):
     """The newest version of an index could not be read; an older one was opened."""
 
+    code = "GEM-404"
+
 
 @dataclass(frozen=True, eq=False)
 class GoodVersion:

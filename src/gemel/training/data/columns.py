@@ -293,7 +293,9 @@ class _ColumnFinder:
                 roles = ", ".join(dict.fromkeys(["left", "right", *NAMES, "label"]))
                 raise InputError(f"unknown role {role!r} for the column {name!r}. Known: {roles}")
             if name not in columns:
-                raise InputError(f"no column {name!r} for {role}. Columns: {listed(list(columns))}")
+                raise InputError(
+                    f"no column {name!r} for {role}. Columns: {listed(list(columns))}", code="GEM-501"
+                )
 
     def texts(self, roles: Sequence[str]) -> dict[str, str]:
         """Role to column, for the roles that have one."""

@@ -271,7 +271,8 @@ def refuse_columns(
     return InputError(
         f"{source.where}: {subject} needs columns {', '.join(_needed(needs))}; the data has "
         f"{', '.join(source.columns)} (missing: {', '.join(choice.missing)}). {advice} "
-        "If a column has another name, give it with columns (--column ROLE=NAME)"
+        "If a column has another name, give it with columns (--column ROLE=NAME)",
+        code="GEM-501",
     )
 
 
