@@ -138,7 +138,7 @@ def build(name: str, target: Target, python: Path, folder: Path, out: Path) -> P
     made = here / "made"
     run([python, "-m", "build", "--wheel", "--no-isolation", "--outdir", made, source], variables)
     (wheel,) = made.glob("*.whl")
-    run([python, "-m", "wheel", "tags", "--remove", "--platform-tag", target.tag, wheel])
+    run([python, "-m", "wheel", "tags", "--remove", "--platform-tag", target.tag, wheel], variables)
     (wheel,) = made.glob("*.whl")
     check(wheel, target, python)
     return Path(shutil.copy2(wheel, out))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from gemel.encoder.engines.engine import has_onnxruntime
 from gemel.encoder.engines.native import NativeEngine, levels
 from gemel.encoder.engines.onnx import OnnxEngine
 from gemel.encoder.engines.reference import NumpyEngine, PlainNetwork
@@ -12,7 +13,8 @@ from networks import FORMS, POSITIONS, WORDS, random_network
 
 LENGTHS = (1, 2, 5, 17, 49, 90)
 FUSING = [level for level in levels() if level != "baseline"]
-ENGINES = ["onnxruntime", "numpy", *(f"native-{level}" for level in (*FUSING[:1], *levels()[-1:]))]
+PORTABLE = ["onnxruntime", "numpy"] if has_onnxruntime() else ["numpy"]
+ENGINES = [*PORTABLE, *(f"native-{level}" for level in (*FUSING[:1], *levels()[-1:]))]
 
 
 @pytest.fixture(scope="module", params=FORMS)
