@@ -142,7 +142,7 @@ class Results:
 
 
 def source(folder: Path, dist: Path) -> dict[str, Any]:
-    """The archive and a wheel from it, of the committed files, inspected; the archive is also installed without compiler."""
+    """The archive and a wheel from it, of the committed files, inspected; the archive also without a compiler."""
     files, tools = folder / "source", folder / "tools"
     files.mkdir()
     archive = subprocess.run(["git", "archive", "HEAD"], cwd=ROOT, capture_output=True, check=True).stdout
