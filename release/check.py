@@ -13,6 +13,7 @@ written to release/results.json, and the list of components to release/gemel.cdx
 from __future__ import annotations
 
 import argparse
+import atexit
 import hashlib
 import json
 import os
@@ -26,6 +27,7 @@ import time
 import tomllib
 import zipfile
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -269,7 +271,7 @@ def foreign_platform(label: str, wheel: Path | None, path: Path, folder: Path) -
     chosen = [word for tag in tags for word in ("--platform", tag)]
     run(
         [
-            *(sys.executable, "-m", "pip", "install", "--quiet", "--target", packages),
+            *(installer(), "-m", "pip", "install", "--quiet", "--target", packages),
             *("--only-binary", ":all:", "--python-version", minor, *chosen, wheel),
         ],
         "pip install",
@@ -300,7 +302,7 @@ def promise(environment_name: str, wheel: Path, home: Path) -> dict[str, Any]:
     extras = "" if environment_name == "core" else f"[{','.join(wanted)}]"
     first = [TORCH] if {"train", "lora", "mteb", "bertopic"} & set(wanted) else []
     python = environment(home / "venv", *first, f"{wheel}{extras}", isolated=True)
-    run([sys.executable, "-m", "pip", "--python", python, "check"], "pip check")
+    run([installer(), "-m", "pip", "--python", python, "check"], "pip check")
     run([python.with_name("gemel"), "info"], "gemel info")
     for name in ["core", *wanted] if everything else wanted:
         work = home / name
@@ -364,9 +366,19 @@ def environment(
 
 
 def install(python: Path, *packages: str | Path, more: dict[str, str] | None = None) -> None:
-    """pip of this Python installs into another: some interpreters come without it."""
-    command = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", *packages]
+    """One new pip installs into all of them: some interpreters come without it, and an old one fails on a new Python."""
+    command = [installer(), "-m", "pip", "--python", python, "install", "--quiet", *packages]
     run(command, f"pip install {' '.join(map(str, packages))}", None, more)
+
+
+@cache
+def installer() -> Path:
+    """The Python of an environment with the newest pip; deleted when the check ends."""
+    folder = Path(tempfile.mkdtemp(prefix="release-pip-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    run([sys.executable, "-m", "venv", folder], "python -m venv")
+    run([folder / "bin" / "python", "-m", "pip", "install", "--quiet", "--upgrade", "pip"], "pip install pip")
+    return folder / "bin" / "python"
 
 
 def without_compiler(python: Path) -> str:
