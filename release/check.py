@@ -366,7 +366,7 @@ def environment(
 
 
 def install(python: Path, *packages: str | Path, more: dict[str, str] | None = None) -> None:
-    """One new pip installs into all of them: some interpreters come without it, and an old one fails on a new Python."""
+    """One new pip installs into all of them: some interpreters have none, and an old one fails on a new Python."""
     command = [installer(), "-m", "pip", "--python", python, "install", "--quiet", *packages]
     run(command, f"pip install {' '.join(map(str, packages))}", None, more)
 

@@ -2,6 +2,7 @@
 
     python release/footprint.py             of the environment of this Python, as a table
     python release/footprint.py --json      for programs
+    python release/footprint.py --components gemel.cdx.json     the list of components, too
 
 Needs nothing but Python, so that it runs in every environment that the check makes.
 """
@@ -10,10 +11,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import sys
+import time
 from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
 from importlib.metadata import Distribution, distributions
+from pathlib import Path
 from typing import Any
 
 TOOLS = {"pip", "setuptools", "wheel"}
@@ -61,8 +66,15 @@ def main() -> int:
     """Print the packages; 1 if a license is not allowed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--components", type=Path, help="a file for the list of components")
+    arguments = parser.parse_args()
     rows = packages()
-    if parser.parse_args().json:
+    if arguments.components:
+        version = next((row["version"] for row in rows if row["name"] == "gemel"), "unknown")
+        moment = datetime.fromtimestamp(int(os.environ.get("SOURCE_DATE_EPOCH", time.time())), UTC)
+        listed = components(rows, "gemel", version, moment.isoformat())
+        arguments.components.write_text(json.dumps(listed, indent=1) + "\n", encoding="utf-8")
+    if arguments.json:
         sys.stdout.write(json.dumps(rows) + "\n")
         return 0
     for row in sorted(rows, key=lambda row: -row["bytes"]):
@@ -121,8 +133,8 @@ def is_allowed(expression: str) -> bool:
     return all(any(name.strip() in ALLOWED for name in part.split(" OR ")) for part in plain.split(" AND "))
 
 
-def components(rows: Iterable[Mapping[str, Any]], name: str, version: str, time: str) -> dict[str, Any]:
-    """The list of components of `name` as CycloneDX 1.6; `time` is that of the commit, so that it is reproducible."""
+def components(rows: Iterable[Mapping[str, Any]], name: str, version: str, moment: str) -> dict[str, Any]:
+    """The list of components of `name` as CycloneDX 1.6; `moment` is that of the commit, so that it is reproducible."""
     others = [row for row in rows if row["name"] != name]
     own = [row for row in rows if row["name"] == name]
     installed = {row["name"]: _address(row["name"], row["version"]) for row in rows}
@@ -131,7 +143,7 @@ def components(rows: Iterable[Mapping[str, Any]], name: str, version: str, time:
         "specVersion": "1.6",
         "version": 1,
         "metadata": {
-            "timestamp": time,
+            "timestamp": moment,
             "component": _component(name, version, own[0]["license"] if own else "Apache-2.0"),
         },
         "components": [_component(row["name"], row["version"], row["license"]) for row in others],
