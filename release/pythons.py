@@ -73,7 +73,8 @@ def from_debian(versions: list[str], suite: str, machine: str, out: Path) -> lis
             "--variant=extract",
             f"--architectures={machine}",
             "--aptopt=Acquire::Check-Valid-Until false",  # testing may be some days old on a mirror
-            f"--include={','.join(f'python{version}' for version in versions)}",
+            # NumPy's wheels expect the C++ library of the system.
+            f"--include={','.join(['libstdc++6', *(f'python{version}' for version in versions)])}",
             *(suite, str(root), MIRROR),
         ],
         check=True,
