@@ -6,10 +6,26 @@ A program finds a small model in the folder `model`. It starts in an empty folde
 from __future__ import annotations
 
 START = (
-    'import gemel\nmodel = gemel.load("model")\ntexts = ["hello world", "a man is playing a guitar"] * 8\n'
+    'import gemel\nmodel = gemel.load("./model")\ntexts = ["hello world", "a man is playing a guitar"] * 8\n'
 )
 DEVELOPERS = {"test", "test-scale", "docs"}
 """Extras for working on gemel, not for using it."""
+
+VECTORS = """
+import hashlib, json, os
+from importlib.resources import files
+import gemel
+from gemel.encoder.engines import native
+
+texts = files("gemel.texts").joinpath("sentences.txt").read_text(encoding="utf-8").splitlines()[:200]
+found = {}
+for level in native.levels() or ["none"]:
+    os.environ["GEMEL_KERNEL"] = level if native.levels() else ""
+    model = gemel.load("./model")
+    found[level] = hashlib.sha256(model.encode(texts).astype("<f4").tobytes()).hexdigest()[:16]
+print(json.dumps({"engine": model.engine_name, "levels": found}))
+"""
+"""Prints the engine and, for each processor level, a hash of the vectors of 200 texts."""
 
 PROMISES = {
     "core": """
@@ -17,6 +33,9 @@ assert model.engine_name == "native", f"{model.engine_name}: were the kernels co
 vectors = model.encode(texts)
 assert len(gemel.similar_pairs(vectors, k=3)) == 3
 assert gemel.search(vectors[:1], vectors, k=1).index.tolist() == [[0]]
+""",
+    "onnxruntime": """
+assert gemel.load("./model", engine="onnxruntime").encode(texts).shape == (len(texts), model.dim)
 from gemel.export import export
 assert export(model, "m.onnx").agreement.difference < 1e-5
 """,

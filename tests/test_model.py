@@ -430,7 +430,7 @@ def test_a_model_describes_itself(folder):
 
 def test_an_unknown_engine_or_device_is_explained(folder):
     with pytest.raises(
-        InputError, match="engine must be one of auto, native, onnxruntime, torch, got 'candle'"
+        InputError, match="engine must be one of auto, native, onnxruntime, numpy, torch, got 'candle'"
     ):
         gemel.load(folder, engine="candle")
     with pytest.raises(InputError, match="device 'cuda' is not available"):

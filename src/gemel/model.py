@@ -147,7 +147,7 @@ class Model(FixedAttributes):
 
     @property
     def engine_name(self) -> str:
-        """native, onnxruntime, torch or static"""
+        """native, onnxruntime, numpy, torch or static"""
         return self.engine.name
 
     @property

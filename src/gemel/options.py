@@ -14,7 +14,7 @@ Precision = Literal["float32", "bfloat16", "int8"]
 
 Output = Literal["float32", "float16", "int8", "binary"]
 
-EngineName = Literal["auto", "native", "onnxruntime", "torch"]
+EngineName = Literal["auto", "native", "onnxruntime", "numpy", "torch"]
 
 OnLong = Literal["warn", "error", "truncate", "chunk"]
 

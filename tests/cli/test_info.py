@@ -68,7 +68,7 @@ def test_what_was_not_compiled_is_named_with_what_runs_instead(info, monkeypatch
     assert facts["engines"]["scan"] == {"kernels": []}
     shown = info()
     assert (
-        "native engine  not compiled: ONNX Runtime runs the models, more slowly. Install GCC or Clang"
+        "native engine  not compiled: ONNX Runtime runs the models, more slowly. Install a wheel of gemel"
         in shown
     )
     assert "vector scan    not compiled: numpy compares vectors" in shown

@@ -99,6 +99,7 @@ def turning(width=32, length=3000):
 
 
 def test_far_positions_are_rotated_as_in_the_other_engines():
+    pytest.importorskip("onnxruntime")
     network = turning()
     ids = np.random.default_rng(1).integers(0, 50, (1, 3000)).astype(np.int32)
     states = native.NativeEngine(network).hidden(ids)
@@ -165,6 +166,7 @@ def test_tokens_that_none_sees_have_the_same_bits_on_every_level(plain, precisio
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_odd_widths_agree_with_onnx_runtime(plain, level):
+    pytest.importorskip("onnxruntime")
     ids = some_ids(5, 23)
     np.testing.assert_allclose(
         native.NativeEngine(plain, level=level).hidden(ids), OnnxEngine(plain).hidden(ids), rtol=0, atol=1e-5

@@ -12,9 +12,8 @@ import pytest
 from safetensors.numpy import load_file
 
 from gemel.checkpoint.folder import read_checkpoint
-from gemel.encoder.engines import onnx_graph
 from gemel.encoder.engines.engine import open_engine
-from gemel.encoder.engines.onnx import OnnxEngine, choose_provider
+from gemel.encoder.engines.onnx import MultiplyInt8, OnnxEngine, choose_provider, safe_weight_bits
 from gemel.encoder.engines.onnx_graph import LOWEST, Nodes
 from gemel.encoder.engines.torch import TorchEngine
 from gemel.encoder.int8 import smoothing_factors
@@ -122,13 +121,13 @@ def layer():
 @pytest.mark.parametrize("low", [None, 0.0])
 def test_a_row_of_zeros_gives_the_bias(layer, low):
     x = np.zeros((3, 48), np.float32)
-    got = run_multiply(onnx_graph.MultiplyInt8(7), x, layer, low)
+    got = run_multiply(MultiplyInt8(7), x, layer, low)
     assert np.array_equal(got, np.broadcast_to(layer.bias, (3, 24)))
 
 
 def test_weights_of_zeros_are_handled(layer):
     x = np.ones((2, 48), np.float32)
-    got = run_multiply(onnx_graph.MultiplyInt8(8), x, Linear(np.zeros_like(layer.weight), layer.bias))
+    got = run_multiply(MultiplyInt8(8), x, Linear(np.zeros_like(layer.weight), layer.bias))
     assert np.array_equal(got, np.broadcast_to(layer.bias, (2, 24)))
 
 
@@ -136,7 +135,7 @@ def test_a_lower_bound_makes_int8_more_accurate(layer):
     low = LOWEST["gelu"]
     x = np.random.default_rng(6).exponential(0.5, (200, 48)).astype(np.float32) + np.float32(low)
     exact = x @ layer.weight.T + layer.bias
-    multiply = onnx_graph.MultiplyInt8(8)
+    multiply = MultiplyInt8(8)
     plain = np.abs(run_multiply(multiply, x, layer) - exact).mean()
     shifted = np.abs(run_multiply(multiply, x, layer, low) - exact).mean()
     assert shifted < 0.8 * plain
@@ -147,12 +146,12 @@ def test_smoothing_makes_int8_more_accurate_with_outlier_channels(tmp_path):
     loud = network.embedding_norm.weight.copy()
     loud[3] = 60.0
     network = replace(network, embedding_norm=replace(network.embedding_norm, weight=loud))
-    multiply = onnx_graph.MultiplyInt8(8, smoothing_factors(network))
+    multiply = MultiplyInt8(8, smoothing_factors(network))
     qkv = network.blocks[0].qkv
     x = np.random.default_rng(7).normal(size=(200, 32)).astype(np.float32) * loud
     exact = x @ qkv.read().T + qkv.bias
     smooth = np.abs(run_multiply(multiply, x, qkv) - exact).mean()
-    rough = np.abs(run_multiply(onnx_graph.MultiplyInt8(8), x, qkv) - exact).mean()
+    rough = np.abs(run_multiply(MultiplyInt8(8), x, qkv) - exact).mean()
     assert multiply.factors[qkv].argmax() == 3 and smooth < 0.5 * rough
 
 
@@ -178,7 +177,7 @@ def test_no_activation_goes_below_its_bound():
 
 @pytest.mark.parametrize(("bits", "largest"), [(7, 63), (8, 127)])
 def test_weights_use_all_of_their_bits_and_no_more(layer, bits, largest):
-    multiply = onnx_graph.MultiplyInt8(bits)
+    multiply = MultiplyInt8(bits)
     got = run_multiply(multiply, np.eye(48, dtype=np.float32), layer) - layer.bias
     steps = got.T / (np.abs(layer.weight).max(axis=1, keepdims=True) / largest)
     np.testing.assert_allclose(steps, np.rint(steps), rtol=0, atol=1e-3)
@@ -194,9 +193,9 @@ def test_weight_bits_follow_the_processor(tmp_path, monkeypatch, flags, bits):
     info = tmp_path / "cpuinfo"
     if flags:
         info.write_text(f"processor : 0\nflags\t\t: fpu {flags} sse2\n")
-    assert onnx_graph.safe_weight_bits(info) == bits
+    assert safe_weight_bits(info) == bits
     monkeypatch.setattr("platform.machine", lambda: "arm64")
-    assert onnx_graph.safe_weight_bits(info) == 8
+    assert safe_weight_bits(info) == 8
 
 
 def test_weight_bits_can_be_chosen(network):

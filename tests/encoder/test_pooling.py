@@ -31,25 +31,21 @@ def in_torch(name, texts):
 
 
 def in_a_graph(name, texts):
-    onnx = pytest.importorskip("onnx", reason="the graph form is in the export extra")
     runtime = pytest.importorskip("onnxruntime")
+    from gemel.encoder.engines.onnx_graph import FLOAT, OPSET, Value, model_file, tensor
     from gemel.export.graph import PortableNodes
 
     nodes = PortableNodes()
     out = POOLINGS[name].graph_form(nodes, "hidden", "mask")
-    real = onnx.TensorProto.FLOAT
-    graph = onnx.helper.make_graph(
-        nodes.nodes,
+    parts = model_file(
         "pooling",
-        [
-            onnx.helper.make_tensor_value_info("hidden", real, ["b", "t", WIDTH]),
-            onnx.helper.make_tensor_value_info("mask", real, ["b", "t", 1]),
-        ],
-        [onnx.helper.make_tensor_value_info(out, real, ["b", WIDTH])],
-        [onnx.numpy_helper.from_array(array, name) for name, array in nodes.arrays.items()],
+        nodes.nodes,
+        inputs=[Value("hidden", FLOAT, ("b", "t", WIDTH)), Value("mask", FLOAT, ("b", "t", 1))],
+        outputs=[Value(out, FLOAT, ("b", WIDTH))],
+        constants=[tensor(name, array) for name, array in nodes.arrays.items()],
+        domains={"": OPSET},
     )
-    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 20)], ir_version=9)
-    session = runtime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    session = runtime.InferenceSession(b"".join(parts), providers=["CPUExecutionProvider"])
     longest = max(map(len, texts))
     states = np.full((len(texts), longest, WIDTH), 7.0, np.float32)  # padding must not matter
     mask = np.zeros((len(texts), longest, 1), np.float32)

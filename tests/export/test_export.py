@@ -15,7 +15,8 @@ from tokenizers import Tokenizer
 import gemel
 from gemel.checkpoint.architecture import model_types
 from gemel.cli.verbs import export as cli
-from gemel.encoder.engines.onnx_graph import MultiplyInt8, add_network
+from gemel.encoder.engines.onnx import MultiplyInt8
+from gemel.encoder.engines.onnx_graph import add_network
 from gemel.encoder.pooling import POOLINGS
 from gemel.encoder.weights import read_network
 from gemel.errors import InputError, ModelError, WorkError

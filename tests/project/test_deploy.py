@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
+import shutil
+import subprocess
 import tomllib
 from pathlib import Path
 
@@ -10,6 +13,8 @@ import pytest
 
 from gemel.cli.verbs.serve import command
 from gemel.serve.access import PUBLIC
+from serve_case import app_of, client, make_services
+from serve_fake import FakeModel
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -39,6 +44,23 @@ def test_the_autoscaler_reads_a_metric_of_the_server():
     assert any(metric.removeprefix("gemel_") in path.read_text(encoding="utf-8") for path in sources)
 
 
+def test_the_dashboard_shows_metrics_of_the_server():
+    shown = set(re.findall(r"gemel_\w+", (DEPLOY / "grafana.json").read_text(encoding="utf-8")))
+
+    async def page():
+        services = make_services(FakeModel())
+        async with client(app_of(services)) as http:
+            await http.post("/v1/embeddings", json={"input": "a", "model": "fake"})
+            await http.get("/absent")
+            text = (await http.get("/metrics")).text
+        await services.close()
+        return text
+
+    available = set(re.findall(r"^(?:# TYPE )?(gemel_\w+)", asyncio.run(page()), flags=re.MULTILINE))
+    assert len(shown) >= 10
+    assert shown <= available, sorted(shown - available)
+
+
 def test_the_image_has_the_version_of_the_package():
     version = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
     assert f"image: gemel:{version}" in (DEPLOY / "kubernetes" / "gemel.yaml").read_text(encoding="utf-8")
@@ -50,3 +72,34 @@ def test_every_file_that_the_image_copies_exists():
     )
     assert copied is not None
     assert [name for name in copied[1].split() if not (ROOT / name).is_file()] == []
+
+
+def test_an_update_or_a_drain_leaves_a_pod_that_answers():
+    yaml = pytest.importorskip("yaml", reason="comes with the train extra")
+    text = (DEPLOY / "kubernetes" / "gemel.yaml").read_text(encoding="utf-8")
+    parts = {part["kind"]: part for part in yaml.safe_load_all(text)}
+    assert set(parts) == {"Deployment", "Service", "HorizontalPodAutoscaler", "PodDisruptionBudget"}
+    deployment, scaler = parts["Deployment"]["spec"], parts["HorizontalPodAutoscaler"]["spec"]
+    assert parts["PodDisruptionBudget"]["spec"]["minAvailable"] < min(
+        deployment["replicas"], scaler["minReplicas"]
+    )
+    assert deployment["strategy"]["rollingUpdate"]["maxUnavailable"] == 0
+    (container,) = deployment["template"]["spec"]["containers"]
+    assert {"startupProbe", "readinessProbe", "livenessProbe"} <= set(container)
+    assert container["securityContext"]["readOnlyRootFilesystem"]
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd")
+def test_systemd_reads_the_unit(tmp_path):
+    unit = (DEPLOY / "gemel.service").read_text(encoding="utf-8")
+    (tmp_path / "gemel.service").write_text(
+        unit.replace("/opt/gemel/bin/gemel", "/bin/true"), encoding="utf-8"
+    )
+    done = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", str(tmp_path / "gemel.service")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    # Units of the machine itself may have faults that are not ours.
+    assert [line for line in done.stderr.splitlines() if "gemel" in line] == []

@@ -44,7 +44,6 @@ HOMES = {
         "training/distill/static_table.py",
         "training/loop.py",
     ],
-    "onnx": ["encoder/engines/onnx", "export/"],
     "onnxruntime": ["encoder/engines/onnx.py"],
     "torch": [
         "training/",
@@ -93,7 +92,6 @@ HEAVY = {
     "sklearn",
     "threadpoolctl",
     "mteb",
-    "onnx",
     "onnxruntime",
     "torch",
     "transformers",

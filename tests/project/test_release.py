@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import email
 import re
 import sys
 import tomllib
@@ -15,13 +16,27 @@ import gemel
 ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT / "release")]
 
-from contents import IN_ARCHIVE, IN_WHEEL, KERNELS, LEVELS, wrong_in_archive, wrong_in_wheel  # noqa: E402
+from check import CORE_TESTS, MOST_DEPENDENCIES  # noqa: E402
+from contents import (  # noqa: E402
+    ENCODER_ONLY,
+    IN_ARCHIVE,
+    IN_WHEEL,
+    KERNELS,
+    LEVELS,
+    wrong_in_archive,
+    wrong_in_wheel,
+)
+from footprint import components, is_allowed, license_of, not_allowed  # noqa: E402
 from promises import DEVELOPERS, PROMISES, program  # noqa: E402
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 WHEEL = [
     *IN_WHEEL,
-    *(f"{kernel}{level}.so" for kernel in KERNELS for level in LEVELS["x86_64"]),
+    *(
+        f"{kernel}{level}.so"
+        for level in LEVELS["x86_64"]
+        for kernel in (KERNELS[:1] if level in ENCODER_ONLY else KERNELS)
+    ),
     *(f"gemel-0.1.0.dist-info/licenses/{name}" for name in ("LICENSE", "NOTICE")),
 ]
 ARCHIVE = [f"gemel-0.1.0/{name}" for name in IN_ARCHIVE]
@@ -74,8 +89,63 @@ def test_every_file_that_an_archive_needs_is_in_the_tree():
 
 def test_the_kernels_of_the_check_are_those_of_setup():
     setup = (ROOT / "setup.py").read_text(encoding="utf-8")
-    assert all(f'"{level}"' in setup for level in LEVELS["x86_64"])
+    for levels in LEVELS.values():
+        assert [level for level in levels if f'"{level}"' not in setup] == []
+    named = re.search(r"^ENCODER_ONLY = (\(.*\))", setup, flags=re.MULTILINE)
+    assert ast.literal_eval(named[1]) == ENCODER_ONLY
     assert all(f'"{kernel.removesuffix("/_").replace("/", ".")}"' in setup for kernel in KERNELS)
+
+
+def test_the_tests_of_the_check_exist():
+    assert [name for name in CORE_TESTS if not (ROOT / name).is_file()] == []
+
+
+def test_the_core_has_few_dependencies_and_each_has_its_reason():
+    record = (ROOT / "docs" / "decisions" / "0002-dependencies.md").read_text(encoding="utf-8")
+    names = [re.match(r"[\w-]+", line)[0] for line in PROJECT["dependencies"]]
+    assert len(names) <= MOST_DEPENDENCIES
+    assert [name for name in names if f"| {name} |" not in record] == []
+
+
+@pytest.mark.parametrize(
+    ("expression", "allowed"),
+    [
+        ("BSD-3-Clause AND 0BSD AND MIT AND Zlib AND CC0-1.0", True),
+        ("Apache-2.0 OR BSD-2-Clause", True),
+        ("GPL-3.0-only OR MIT", True),
+        ("Apache-2.0 WITH LLVM-exception", True),
+        ("(MIT OR GPL-2.0-only) AND GPL-3.0-only", False),
+        ("GPL-3.0-only", False),
+        ("unknown", False),
+    ],
+)
+def test_a_license_is_allowed_if_all_its_parts_are(expression, allowed):
+    assert is_allowed(expression) == allowed
+
+
+def test_licenses_are_found_in_all_the_ways_that_packages_name_them():
+    def read(*lines):
+        return license_of(email.message_from_string("\n".join(lines)))
+
+    assert read("License-Expression: MIT", "License: other") == "MIT"
+    assert read("License: Apache License 2.0") == "Apache-2.0"
+    assert read("License: BSD", "Classifier: License :: OSI Approved :: BSD License") == "BSD-3-Clause"
+    assert read("Classifier: License :: OSI Approved :: MIT License") == "MIT"
+    assert read("License: Whole text", "Classifier: License :: OSI Approved :: MIT License") == "MIT"
+    assert read("Name: x") == "unknown"
+
+
+def test_the_list_of_components_names_packages_and_what_they_need():
+    rows = [
+        {"name": "gemel", "version": "1", "license": "Apache-2.0", "requires": ["numpy", "absent"]},
+        {"name": "numpy", "version": "2", "license": "BSD-3-Clause", "requires": []},
+        {"name": "odd", "version": "3", "license": "GPL-3.0-only", "requires": []},
+    ]
+    listed = components(rows, "gemel", "1", "2026-01-01T00:00:00+00:00")
+    assert (listed["bomFormat"], listed["metadata"]["component"]["name"]) == ("CycloneDX", "gemel")
+    assert [each["purl"] for each in listed["components"]] == ["pkg:pypi/numpy@2", "pkg:pypi/odd@3"]
+    assert listed["dependencies"][0] == {"ref": "pkg:pypi/gemel@1", "dependsOn": ["pkg:pypi/numpy@2"]}
+    assert not_allowed(rows) == ["license of odd: GPL-3.0-only"]
 
 
 def test_the_version_is_the_same_everywhere():

@@ -68,7 +68,7 @@ def test_load_encode_search_and_pairs_work(model):
     assert "1 texts" in python(code, model)
 
 
-@pytest.mark.parametrize("name", ["onnxruntime", "native"])
+@pytest.mark.parametrize("name", ["onnxruntime", "native", "numpy"])
 def test_every_engine_works(model, name):
     code = """
     import gemel
@@ -125,7 +125,6 @@ def test_import_and_help_load_no_heavy_package(code):
     heavy = [
         "numpy",
         "rich",
-        "onnx",
         "onnxruntime",
         "tokenizers",
         "safetensors",

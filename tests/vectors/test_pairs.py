@@ -204,6 +204,7 @@ def test_a_line_of_the_result_says_what_was_done():
 
 
 def test_the_result_becomes_an_arrow_table():
+    pytest.importorskip("pyarrow")
     table = similar_pairs(np.eye(3), k=2).to_arrow()
     assert table.column_names == ["score", "left", "right"]
     assert table["right"].to_pylist() == [1, 2]

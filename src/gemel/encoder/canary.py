@@ -359,7 +359,7 @@ def recorded_canaries(checkpoint: Checkpoint) -> Iterator[dict[str, Any]]:
     """
     sides = [(checkpoint, ()), *([(checkpoint.query_side, QUERY)] if checkpoint.query_side else [])]
     for (side, choices), engine, precision in product(
-        sides, ("native", "onnxruntime", "torch", "static"), get_args(Precision)
+        sides, ("native", "onnxruntime", "numpy", "torch", "static"), get_args(Precision)
     ):
         store = CanaryStore(side, engine, precision, (*choices, "cpu"))
         if (record := store.read()) is not None:

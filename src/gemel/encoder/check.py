@@ -125,6 +125,7 @@ def _engine(checkpoint: Checkpoint) -> tuple[str, bool, tuple[str, ...]]:
         return "static", False, ()
     if architecture_of(checkpoint.config) is None:
         return "torch", False, (_check_torch(checkpoint),)
+    from gemel.encoder.engines.engine import has_onnxruntime
     from gemel.encoder.engines.native import why_not
     from gemel.encoder.weights import read_network
 
@@ -132,7 +133,8 @@ def _engine(checkpoint: Checkpoint) -> tuple[str, bool, tuple[str, ...]]:
     reason = why_not(network)
     if reason is None:
         return "native", True, ()
-    return "onnxruntime", True, (f"the native kernel does not run it: {reason}",)
+    notes = (f"the native kernel does not run it: {reason}",)
+    return ("onnxruntime", True, notes) if has_onnxruntime() else ("numpy", False, notes)
 
 
 def _check_torch(checkpoint: Checkpoint) -> str:

@@ -32,7 +32,7 @@ from gemel.checkpoint.modules import Steps, is_late_model
 from gemel.checkpoint.settings import refuse_unknown
 from gemel.checkpoint.tokenizer import OpenedTokenizer, open_tokenizer
 from gemel.encoder.engines.reference import PlainNetwork
-from gemel.encoder.network import Array, Linear, Network
+from gemel.encoder.network import Linear, Network
 from gemel.encoder.tokenizer import TextTokenizer, TokenIds, Windows, cut
 from gemel.encoder.weights import read_network
 from gemel.errors import InputError, ModelError
@@ -476,17 +476,9 @@ class UnseenTokensNetwork(PlainNetwork):
     """
 
     def __init__(self, network: Network) -> None:
-        super().__init__(network)
-        self._weights: dict[Linear, Array] = {}
+        super().__init__(network, keep=True)
 
     def run(self, text: LateTokens) -> Vectors:
         """(t, width): the vectors of all tokens."""
         states: Vectors = self.hidden(text.ids[None], text.keys)[0]
         return states
-
-    def _linear(self, linear: Linear, x: Array) -> Array:
-        weight = self._weights.get(linear)
-        if weight is None:
-            weight = self._weights[linear] = linear.read().T
-        y: Array = x @ weight
-        return y if linear.bias is None else y + linear.bias

@@ -80,7 +80,7 @@ class NodeWriter(Protocol):
 
     def integers(self, *values: int) -> str: ...
 
-    def cast(self, x: str, like: str) -> str: ...
+    def floats(self, x: str) -> str: ...
 
 
 POOLINGS: Registry[Pooling] = Registry("pooling")
@@ -222,7 +222,7 @@ def _last_torch(hidden: Tensor, pack: TextPack) -> Tensor:
 def _last_graph(nodes: NodeWriter, hidden: str, mask: str) -> str:
     running = nodes.node("CumSum", mask, nodes.constant(np.array(1)))
     length = nodes.node("ReduceSum", mask, nodes.integers(1), keepdims=1)  # (b, 1, 1)
-    here = nodes.cast(nodes.node("Equal", running, length), "FLOAT")
+    here = nodes.floats(nodes.node("Equal", running, length))
     return _sum_graph(nodes, hidden, nodes.node("Mul", here, mask))
 
 

@@ -13,11 +13,12 @@ import numpy as np
 from gemel.checkpoint.architecture import architecture_of, model_types
 from gemel.checkpoint.folder import Checkpoint, static_table
 from gemel.checkpoint.head import Coupling, Dense, Flow, LayerNorm
+from gemel.encoder.engines.onnx import MultiplyInt8
 from gemel.encoder.engines.onnx_graph import (
     FAR,
+    FLOAT,
     Attribute,
     Multiply,
-    MultiplyInt8,
     Nodes,
     add_network,
     multiply_float32,
@@ -107,15 +108,15 @@ def _multiply(network: Network, precision: Precision) -> Multiply:
 
 def _mask(nodes: PortableNodes, unknown: int | None, most: int | None) -> str:
     """1 for each token that is used. With `unknown`, these are the first `most` of the other tokens."""
-    mask = nodes.cast("attention_mask", "FLOAT")
+    mask = nodes.floats("attention_mask")
     if unknown is None:
         return mask
     known = nodes.node("Not", nodes.node("Equal", "input_ids", nodes.constant(np.array(unknown))))
-    mask = nodes.node("Mul", mask, nodes.cast(known, "FLOAT"))
+    mask = nodes.node("Mul", mask, nodes.floats(known))
     if most is None:
         return mask
     running = nodes.node("CumSum", mask, nodes.constant(np.array(1)))
-    inside = nodes.cast(nodes.node("LessOrEqual", running, nodes.number(most)), "FLOAT")
+    inside = nodes.floats(nodes.node("LessOrEqual", running, nodes.number(most)))
     return nodes.node("Mul", mask, inside)
 
 
@@ -228,7 +229,7 @@ def add_words(nodes: PortableNodes, table: Array, precision: Precision) -> str:
     if precision == "float32":
         return nodes.node("Gather", nodes.constant(table), "input_ids")
     small = quantize_linear(np.asarray(table, dtype=np.float32))
-    rows = nodes.cast(nodes.node("Gather", nodes.constant(small.integers), "input_ids"), "FLOAT")
+    rows = nodes.floats(nodes.node("Gather", nodes.constant(small.integers), "input_ids"))
     scales = nodes.node("Gather", nodes.constant(small.scale[:, None].copy()), "input_ids")
     return nodes.node("Mul", rows, scales)
 
@@ -276,11 +277,9 @@ class PortableNodes(Nodes):
         spread = self.node("Sqrt", self.node("Add", squares, self.number(epsilon)))
         return self.node("Mul", self.node("Div", x, spread), weight)
 
-    def cast(self, x: str, like: str) -> str:
-        """`x` as numbers of the ONNX type named `like`: FLOAT, INT64."""
-        from onnx import TensorProto
-
-        return self.node("Cast", x, to=int(getattr(TensorProto, like)))
+    def floats(self, x: str) -> str:
+        """`x` in float32."""
+        return self.node("Cast", x, to=FLOAT)
 
     def _scores(self, q: str, k: str, *, alpha: float) -> str:
         """alpha * q @ k transposed, both of five axes."""
@@ -307,7 +306,7 @@ class PortableNodes(Nodes):
             self._unsigned[columns] = self.constant((signed + _ZERO_POINT).astype(np.uint8))
         middle = self.constant(np.array(_ZERO_POINT, dtype=np.uint8))
         product = self.node("MatMulInteger", rows, self._unsigned[columns], zero, middle)
-        return self.node("Mul", self.cast(product, "FLOAT"), scales)
+        return self.node("Mul", self.floats(product), scales)
 
 
 def add_pooling(nodes: PortableNodes, hidden: str, mask: str, modes: tuple[str, ...]) -> str:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from gemel.checkpoint.files import read_object_if_there
 from gemel.checkpoint.folder import Checkpoint
 from gemel.checkpoint.tokenizer import open_tokenizer
-from gemel.encoder.engines.onnx_graph import OPSET
+from gemel.encoder.engines.onnx_graph import FLOAT, INT64, OPSET, Node, Parts, Value, model_file, tensor
 from gemel.errors import InputError, WorkError
 from gemel.export.graph import SentenceGraph, sentence_graph
 from gemel.files.atomic import atomic_folder, write_json
@@ -251,56 +251,39 @@ def write_onnx(
     graph: SentenceGraph, path: Path, facts: Mapping[str, str], *, most_inside: int = MOST_INSIDE
 ) -> tuple[Path, ...]:
     """Write the model and return its files; `facts` are its metadata."""
-    import onnx
-    from onnx import TensorProto, helper, numpy_helper
-
     nodes = graph.nodes
-    last = helper.make_node("Identity", [graph.output], [OUTPUT])
-    used = {name for node in nodes.nodes for name in node.input}
+    used = {name for node in nodes.nodes for name in node.inputs}
     arrays = {name: np.asarray(array, order="C") for name, array in nodes.arrays.items() if name in used}
     outside = sum(array.nbytes for array in arrays.values()) > most_inside
     data = path.with_name(f"{path.name}_data")
-    if outside:
-        constants = _outside(arrays, data)
-    else:
-        constants = [numpy_helper.from_array(array, name) for name, array in arrays.items()]
-    onnx_graph = helper.make_graph(
-        [*nodes.nodes, last],
+    parts = model_file(
         "sentence_encoder",
-        [
-            helper.make_tensor_value_info(name, TensorProto.INT64, ("batch", "tokens"))
-            for name in graph.inputs
-        ],
-        [helper.make_tensor_value_info(OUTPUT, TensorProto.FLOAT, ("batch", graph.dim))],
-        constants,
+        [*nodes.nodes, Node("Identity", (graph.output,), (OUTPUT,))],
+        inputs=[Value(name, INT64, ("batch", "tokens")) for name in graph.inputs],
+        outputs=[Value(OUTPUT, FLOAT, ("batch", graph.dim))],
+        constants=_outside(arrays, data)
+        if outside
+        else [tensor(name, array) for name, array in arrays.items()],
+        domains={"": OPSET},
+        facts=facts,
     )
-    model = helper.make_model(
-        onnx_graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=10, producer_name="gemel"
-    )
-    helper.set_model_props(model, dict(facts))
-    onnx.save_model(model, str(path))
+    with path.open("wb") as sink:
+        sink.writelines(parts)
     return (path, data) if outside else (path,)
 
 
-def _outside(arrays: Mapping[str, NDArray[Any]], data: Path) -> list[object]:
+def _outside(arrays: Mapping[str, NDArray[Any]], data: Path) -> list[Parts]:
     """Large arrays are written to `data`, at offsets that can be memory-mapped."""
-    from onnx import TensorProto, helper, numpy_helper
-
-    constants: list[object] = []
+    constants: list[Parts] = []
     with data.open("wb") as sink:
         for name, array in arrays.items():
             if array.nbytes <= _SMALL:
-                constants.append(numpy_helper.from_array(array, name))
+                constants.append(tensor(name, array))
                 continue
             sink.write(bytes(-sink.tell() % _ALIGNED))
-            tensor = TensorProto(
-                name=name, data_type=helper.np_dtype_to_tensor_dtype(array.dtype), dims=array.shape
-            )
-            tensor.data_location = TensorProto.EXTERNAL
-            for key, value in (("location", data.name), ("offset", sink.tell()), ("length", array.nbytes)):
-                tensor.external_data.add(key=key, value=str(value))
+            where = {"location": data.name, "offset": str(sink.tell()), "length": str(array.nbytes)}
+            constants.append(tensor(name, array, where))
             sink.write(array.data)
-            constants.append(tensor)
     return constants
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from gemel.checkpoint.architecture import architecture_of
 from gemel.checkpoint.folder import Checkpoint, read_checkpoint
 from gemel.checkpoint.sources import find_model
-from gemel.encoder.engines.engine import arithmetic
+from gemel.encoder.engines.engine import arithmetic, has_onnxruntime
 from gemel.encoder.engines.native import why_not
 from gemel.encoder.weights import read_network
 from gemel.errors import InputError
@@ -167,13 +167,15 @@ def _candidates(checkpoint: Checkpoint) -> tuple[list[Model], tuple[str, ...]]:
     for precision in _PRECISIONS:
         for engine in _ENGINES:
             reason = why_not(network) if engine == "native" else None
+            if engine == "onnxruntime" and not has_onnxruntime():
+                reason = "not installed: pip install 'gemel[onnxruntime]'"
             if reason is None and arithmetic(precision, engine) != precision:
                 reason = f"this engine computes it in {arithmetic(precision, engine)} here"
             if reason:
                 skipped.append(f"{engine}, {precision}: {reason}")
             else:
                 models.append(Model(checkpoint, precision=precision, engine=engine))
-    return models, tuple(skipped)
+    return models or [Model(checkpoint, precision="float32", engine="numpy")], tuple(skipped)
 
 
 def processor() -> str:

@@ -177,7 +177,7 @@ class LateModel(FixedAttributes):
 
     @property
     def engine_name(self) -> str:
-        """native or onnxruntime, which leaves queries whose mask tokens are unseen to NumPy."""
+        """native, or onnxruntime and numpy, which leaves queries whose mask tokens are unseen to NumPy."""
         return self._engines[self.precision].name
 
     @property

@@ -191,7 +191,7 @@ class M3Model(FixedAttributes):
 
     @property
     def engine_name(self) -> str:
-        """native, onnxruntime or torch"""
+        """native, onnxruntime, numpy or torch"""
         return self._engines[self.precision].name
 
     @cached_property

@@ -147,7 +147,7 @@ class SparseModel(FixedAttributes):
 
     @property
     def engine_name(self) -> str:
-        """native, onnxruntime or torch; static where no network runs. Of documents."""
+        """native, onnxruntime, numpy or torch; static where no network runs. Of documents."""
         return self._document.engine_name
 
     @property

@@ -16,9 +16,9 @@ from gemel.cli import flags
 from gemel.cli.output import echo, echo_json
 from gemel.errors import InputError
 
-PACKAGES = ("gemel", "numpy", "tokenizers", "safetensors", "onnx", "onnxruntime", "click", "rich")
+PACKAGES = ("gemel", "numpy", "tokenizers", "safetensors", "click", "rich")
 
-OPTIONAL = ("huggingface_hub", "pyarrow", "torch", "transformers")
+OPTIONAL = ("onnxruntime", "huggingface_hub", "pyarrow", "torch", "transformers")
 
 # Instructions that kernels use, as Linux names them: x86 in the first two lines, ARM in the third.
 FEATURES = (
@@ -79,7 +79,7 @@ def _features() -> list[str]:
 
 def _engines() -> dict[str, Any]:
     from gemel.encoder.engines import native
-    from gemel.encoder.engines.engine import arithmetic
+    from gemel.encoder.engines.engine import arithmetic, has_onnxruntime
     from gemel.encoder.engines.onnx import load_onnxruntime
     from gemel.vectors.scan import native_scanner
 
@@ -88,7 +88,9 @@ def _engines() -> dict[str, Any]:
             "kernels": {level: {"bfloat16": native.runs_bfloat16(level)} for level in native.levels()},
             "bfloat16": arithmetic("bfloat16") == "bfloat16",
         },
-        "onnxruntime": {"providers": load_onnxruntime().get_available_providers()},
+        "onnxruntime": {
+            "providers": load_onnxruntime().get_available_providers() if has_onnxruntime() else []
+        },
         "scan": {"kernels": [level for level in native_scanner.levels() if level != "numpy"]},
     }
 
@@ -105,7 +107,7 @@ def _cache() -> dict[str, Any]:
 
 def _rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
     """Names and texts of lines for a person."""
-    from gemel.encoder.engines.engine import NOT_COMPILED
+    from gemel.encoder.engines.engine import without_kernel
     from gemel.files.machine import core_limits, memory_limits
 
     versions, engines, cache = facts["versions"], facts["engines"], facts["cache"]
@@ -119,13 +121,13 @@ def _rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
         "processor": " ".join(facts["processor"]["features"]) or "features unknown",
         "cores": core_limits().line(),
         "memory": memory_limits().line(),
-        "native engine": " > ".join(engines["native"]["kernels"]) or f"not compiled: {NOT_COMPILED}",
+        "native engine": " > ".join(engines["native"]["kernels"]) or f"not compiled: {without_kernel()}",
         "bfloat16": "in bfloat16"
         if engines["native"]["bfloat16"]
         else "computed in float32 on this processor",
         "vector scan": " > ".join(engines["scan"]["kernels"])
         or "not compiled: numpy compares vectors, more slowly",
-        "onnxruntime": ", ".join(engines["onnxruntime"]["providers"]),
+        "onnxruntime": ", ".join(engines["onnxruntime"]["providers"]) or "not installed",
         "cache": f"{cache['folder']} ({cache['size_mb']:,} MB)",
         "models": ", ".join(f"{m['name']} ({m['size_mb']} MB)" for m in cache["models"]) or "none yet",
     }

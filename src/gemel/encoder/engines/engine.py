@@ -9,6 +9,7 @@ import threading
 import warnings
 from collections.abc import Sequence
 from functools import cache, partial
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Protocol, get_args, runtime_checkable
 
 import numpy as np
@@ -114,8 +115,8 @@ def open_engine(
     """The engine for a checkpoint; `network` is run instead of its own, where a caller has changed it.
 
     `typed`: a cross-encoder that torch runs with its head, and whether it gets token types. None: a sentence encoder.
-    "auto" takes the native kernel on the CPU, ONNX Runtime where the kernel cannot run or for another device, and torch
-    for an architecture that gemel does not read itself.
+    "auto" takes the native kernel on the CPU, ONNX Runtime where the kernel cannot run (NumPy if that is not there) or
+    for another device, and torch for an architecture that gemel does not read itself.
     """
     check_choice("engine", engine, get_args(EngineName))
     if checkpoint.kind == "static":
@@ -146,12 +147,10 @@ def _own_engine(
             f"engine 'native' cannot run {checkpoint.name}: {reason}. Use engine='onnxruntime'",
             code="GEM-103",
         )
-    if reason or engine == "onnxruntime":
-        from gemel.encoder.engines.onnx import OnnxEngine
-
-        if engine == "auto" and device == "cpu" and not levels():
-            _warn_not_compiled()
-        return OnnxEngine(network, precision="int8" if precision == "int8" else "float32", device=device)
+    if reason or engine in ("onnxruntime", "numpy"):
+        if engine == "auto" and device == "cpu" and not (levels() and has_onnxruntime()):
+            _warn_slow(None if not levels() else f"the native engine cannot run {checkpoint.name} ({reason})")
+        return _portable(network, precision, device, engine)
     if precision != "int8":
         return NativeEngine(network, precision=precision)
     from gemel.encoder.int8 import Int8Store
@@ -160,11 +159,33 @@ def _own_engine(
     return NativeEngine(network, precision=precision, store=store)
 
 
-NOT_COMPILED = (
-    "ONNX Runtime runs the models, more slowly. Install GCC or Clang and then gemel again (pip install "
-    "--force-reinstall --no-deps), or a wheel of gemel that was built for this platform"
-)
-"""What follows where no kernel was compiled at install, and what to do."""
+def _portable(network: Network, precision: Precision, device: str, engine: EngineName) -> Engine:
+    """ONNX Runtime; NumPy if that is requested, or ONNX Runtime is not and is not installed."""
+    if engine == "numpy" or (engine == "auto" and device == "cpu" and not has_onnxruntime()):
+        from gemel.encoder.engines.reference import NumpyEngine
+
+        if precision == "int8":
+            raise MissingExtra("precision 'int8' without a kernel that runs it", "onnxruntime", "onnxruntime")
+        return NumpyEngine(network)
+    from gemel.encoder.engines.onnx import OnnxEngine
+
+    return OnnxEngine(network, precision="int8" if precision == "int8" else "float32", device=device)
+
+
+def has_onnxruntime() -> bool:
+    """Whether ONNX Runtime, or a package that replaces it, is installed."""
+    return find_spec("onnxruntime") is not None
+
+
+def without_kernel() -> str:
+    """What follows where no kernel was compiled at install, and what to do."""
+    wheel = (
+        "Install a wheel of gemel that was built for this platform, or GCC or Clang and then gemel again "
+        "(pip install --force-reinstall --no-deps)"
+    )
+    if has_onnxruntime():
+        return f"ONNX Runtime runs the models, more slowly. {wheel}"
+    return f"NumPy runs the models, many times more slowly. {wheel}, or ONNX Runtime (pip install 'gemel[onnxruntime]')"
 
 
 class KernelWarning(UserWarning):
@@ -174,16 +195,19 @@ class KernelWarning(UserWarning):
 
 
 @cache
-def _warn_not_compiled() -> None:
-    """Warn once; not in the processes of a pool, of which each would repeat it."""
+def _warn_slow(reason: str | None) -> None:
+    """Warn once for a reason, None: no kernel; not in the processes of a pool, of which each would repeat it."""
     from gemel.files.machine import is_pool_process
 
+    message = (
+        f"this installation of gemel has no compiled kernel: {without_kernel()}"
+        if reason is None
+        else f"{reason}: NumPy runs it, many times more slowly. Install ONNX Runtime (pip install 'gemel[onnxruntime]')"
+    )
     if not is_pool_process():
+        chosen = "onnxruntime" if has_onnxruntime() else "numpy"
         warnings.warn(
-            f"this installation of gemel has no compiled kernel: {NOT_COMPILED}. engine='onnxruntime' chooses it "
-            "without this line",
-            KernelWarning,
-            stacklevel=outside(),
+            f"{message}. engine={chosen!r} chooses it without this line", KernelWarning, stacklevel=outside()
         )
 
 

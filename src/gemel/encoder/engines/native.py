@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import ctypes
 import threading
+import weakref
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from sys import getrefcount
 from typing import Any
 
 import numpy as np
@@ -272,10 +272,14 @@ class NativeEngine:
         New memory would be cleared by the operating system page by page, in each call.
         """
         memory: Vectors | None = getattr(self._scratch, "output", None)
-        # Held by the attribute, by the variable and by the argument of getrefcount; every view holds it once more.
-        if memory is None or len(memory) < rows or getrefcount(memory) > 3:
+        last: weakref.ref[Vectors] | None = getattr(self._scratch, "last", None)
+        if memory is None or len(memory) < rows or (last is not None and last() is not None):
             memory = self._scratch.output = np.empty((rows, self.width), dtype=np.float32)
-        return memory[:rows]
+        # Every view of `given` keeps it alive, because its own base is not an array. Counting references to the memory
+        # would depend on the version of Python.
+        given: Vectors = np.frombuffer(memory.data, dtype=np.float32)
+        self._scratch.last = weakref.ref(given)
+        return given.reshape(memory.shape)[:rows]
 
     def _memory(self, rows: int, longest: int) -> NDArray[np.uint8]:
         """The working memory of this thread, which grows to its largest batch."""

@@ -1,24 +1,23 @@
 """A `Network` as an ONNX graph, written node by node: word vectors in, hidden states out, no export step.
 
 In the engine all texts of a call have the same length, so there is no padding and no mask; an exported graph has one.
-Large arrays stay outside of the protobuf, whose limit is 2 GB, and are handed to the session as they are. In int8 each
-row of activations has its own scale and weights have one per output, so that a row's result depends on that row alone.
+Large arrays stay outside of the protobuf, whose limit is 2 GB, and are handed to the session as they are. The bytes of
+the file are written here too: the package onnx would be a larger dependency than all that it is needed for.
 
     b texts, t tokens, d width, h heads, f feed-forward width, e width of the word table
 """
 
 from __future__ import annotations
 
-import platform
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+import struct
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gemel.encoder.int8 import QuantizedLinear, quantize_linear
 from gemel.encoder.network import (
     Activation,
     Array,
@@ -35,8 +34,6 @@ from gemel.encoder.network import (
 )
 
 FAR = np.float32(-1e30)  # added to a score to rule a key out: exp gives exactly 0, and no NaN can come of it
-
-_FLOAT, _INT64 = 1, 7  # the numbers of the types in ONNX
 
 
 class Multiply(Protocol):
@@ -108,7 +105,7 @@ def _counted_positions(nodes: Nodes, positions: Array, padding: Padding, ids: st
     """(b, t, e): the n-th token that is not padding takes row n - 1, padding the row of its own."""
     table = nodes.constant(np.concatenate([padding.position[None], positions]))
     counts = nodes.node("Not", nodes.node("Equal", ids, nodes.constant(np.array(padding.id))))
-    ones = nodes.node("Cast", counts, to=_INT64)
+    ones = nodes.node("Cast", counts, to=INT64)
     running = nodes.node("CumSum", ones, nodes.constant(np.array(1)))
     return nodes.node("Gather", table, nodes.node("Mul", running, ones))
 
@@ -161,7 +158,7 @@ def _convolve(
     width, side = nodes.integers(network.inner_width), step.tokens // 2
     x = nodes.node("Reshape", around[0], nodes.node("Concat", shape, width, axis=0))  # (b, t, d)
     if unseen is not None:  # padding is as if it were not there
-        counts = nodes.node("Cast", nodes.node("Equal", unseen, nodes.number(0)), to=_FLOAT)
+        counts = nodes.node("Cast", nodes.node("Equal", unseen, nodes.number(0)), to=FLOAT)
         x = nodes.node("Mul", x, nodes.node("Reshape", counts, nodes.integers(0, -1, 1)))
     padded = nodes.node("Pad", x, nodes.integers(0, side, 0, 0, side, 0))
     tokens = nodes.node("Slice", shape, nodes.integers(1), nodes.integers(2))
@@ -341,10 +338,6 @@ _FUSED = "com.microsoft"  # the domain of ONNX Runtime's own operators
 
 _LARGE = 1024  # bytes; smaller constants go into the protobuf, where shape inference sees them
 
-Attribute: TypeAlias = int | float | str | list[int]
-
-Shape: TypeAlias = tuple[str | int, ...]  # a name stands for a length that differs from call to call
-
 
 @dataclass(frozen=True)
 class Graph:
@@ -358,10 +351,7 @@ class Nodes:
     """Collects nodes and constants; every method that adds one returns the name of its output."""
 
     def __init__(self) -> None:
-        from onnx import helper
-
-        self._helper = helper
-        self.nodes: list[Any] = []  # onnx.NodeProto, which has no types
+        self.nodes: list[Node] = []
         self.arrays: dict[str, NDArray[Any]] = {}
         self._layers: dict[int, Array] = {}
         self._names: dict[int, str] = {}  # id of an array -> its constant, so shared weights are stored once
@@ -399,127 +389,143 @@ class Nodes:
         self, kind: str, *inputs: str, outputs: int, domain: str = "", **attributes: Attribute
     ) -> list[str]:
         names = [f"n{len(self.nodes)}.{number}" for number in range(outputs)]
-        self.nodes.append(self._helper.make_node(kind, list(inputs), names, domain=domain, **attributes))
+        self.nodes.append(Node(kind, inputs, tuple(names), domain, attributes))
         return names
 
     def finish(self, output: str, words: Shape, hidden: Shape) -> Graph:
         """The model with the input "words" and the output "hidden", both float32 of these shapes."""
-        from onnx import TensorProto, numpy_helper
-
-        self.nodes.append(self._helper.make_node("Identity", [output], ["hidden"]))
         large = {name: array for name, array in self.arrays.items() if array.nbytes > _LARGE}
         constants = [
-            _placeholder(name, array) if name in large else numpy_helper.from_array(array, name)
+            # The session gets the array itself, by its name.
+            tensor(name, array, {"location": "given to the session"} if name in large else None)
             for name, array in self.arrays.items()
         ]
-        make_info = self._helper.make_tensor_value_info
-        graph = self._helper.make_graph(
-            self.nodes,
+        parts = model_file(
             "encoder",
-            [make_info("words", TensorProto.FLOAT, words)],
-            [make_info("hidden", TensorProto.FLOAT, hidden)],
-            constants,
+            [*self.nodes, Node("Identity", (output,), ("hidden",))],
+            inputs=[Value("words", FLOAT, words)],
+            outputs=[Value("hidden", FLOAT, hidden)],
+            constants=constants,
+            domains={"": OPSET, _FUSED: 1},
         )
-        domains = [self._helper.make_opsetid("", OPSET), self._helper.make_opsetid(_FUSED, 1)]
-        model = self._helper.make_model(graph, opset_imports=domains, ir_version=10)
-        return Graph(model.SerializeToString(), large)
+        return Graph(b"".join(parts), large)
 
 
-def _placeholder(name: str, array: NDArray[Any]) -> object:
-    """An initializer without its data; the session gets the array itself."""
-    from onnx import TensorProto, helper
+# The file format: https://onnx.ai, onnx.proto, in the wire format of protobuf. Each number below is that of a field.
+# Messages are lists of buffers, so that weights are not copied before they are written.
 
-    tensor = TensorProto(name=name, data_type=helper.np_dtype_to_tensor_dtype(array.dtype), dims=array.shape)
-    tensor.data_location = TensorProto.EXTERNAL
-    tensor.external_data.add(key="location", value="given to the session")
-    return tensor
+Attribute: TypeAlias = int | float | str | list[int]
 
+Shape: TypeAlias = tuple[str | int, ...]  # a name stands for a length that differs from call to call
 
-_MIDDLE = 128  # the unsigned byte that stands for zero
-_TINY = 1e-20  # a row of zeros would give the scale 0, and 0 / 0
+Parts: TypeAlias = "list[bytes | memoryview]"
 
-
-def safe_weight_bits(cpuinfo: Path = Path("/proc/cpuinfo")) -> int:
-    """8 where the processor sums byte products in 32 bits, else 7.
-
-    Older x86 kernels add two products in 16 bits: 2 * 255 * 127 is over 32,767, 2 * 255 * 63 is not.
-    """
-    if platform.machine().lower() in ("arm64", "aarch64"):
-        return 8
-    try:
-        flags = set(cpuinfo.read_text(encoding="utf-8", errors="replace").split())
-    except OSError:
-        return 7
-    return 8 if flags & {"avx512_vnni", "avx_vnni", "amx_int8"} else 7
+FLOAT, INT64 = 1, 7  # the numbers of the types in ONNX
+_TYPES = {"float32": FLOAT, "uint8": 2, "int8": 3, "int32": 6, "int64": INT64, "bool": 9}
 
 
-@dataclass(frozen=True)
-class MultiplyInt8:
-    """`Multiply` in integers of so many bits; shared weights (ALBERT) are quantized once."""
+class Node(NamedTuple):
+    """One operator of a graph."""
 
-    bits: int
-    factors: Mapping[Linear, Array] = field(default_factory=dict)
-    """What `smoothing_factors` gives: divide the inputs of the layer by these, multiply its columns by them."""
-    low_ends: bool = False
-    """True: the 256 steps of a row span its range, as in the native kernel, at the cost of one more sum per layer.
-    False: they are symmetric around zero, which wastes steps where a row is not."""
-    _done: dict[Linear, QuantizedLinear] = field(default_factory=dict)  # by identity
-    _columns: dict[QuantizedLinear, NDArray[np.int8]] = field(default_factory=dict)
+    kind: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    domain: str = ""
+    attributes: Mapping[str, Attribute] = MappingProxyType({})
 
-    def __call__(self, nodes: Nodes, x: str, linear: Linear, low: float | None = None) -> str:
-        weight, bias = self._quantize(linear), linear.bias
-        if linear in self.factors:
-            x = nodes.node("Mul", x, nodes.constant(1 / self.factors[linear]))
-        if low is None and self.low_ends:
-            return self._leaning(nodes, x, weight, bias)
-        if low is None:
-            row_scale, zero = self._symmetric(nodes, x), _MIDDLE
-        else:
-            # All 256 steps for [low, largest]: shift x up by -low, and take what that adds off the bias.
-            x = nodes.node("Add", x, nodes.number(-low)) if low else x
-            row_scale, zero = self._shifted(nodes, x), 0
-            added = (low * weight.integers.sum(axis=1, dtype=np.int64) * weight.scale).astype(np.float32)
-            bias = added if bias is None else bias + added
-        y = self._product(nodes, x, row_scale, zero, weight)
-        return y if bias is None else nodes.node("Add", y, nodes.constant(bias))
 
-    def _leaning(self, nodes: Nodes, x: str, weight: QuantizedLinear, bias: Array | None) -> str:
-        """x = low + step * bytes in each row, so x @ w is low * (sum of w's row) + step * (bytes @ w)."""
-        last = nodes.integers(-1)
-        low = nodes.node("ReduceMin", x, last, keepdims=1)  # (rows, 1)
-        raised = nodes.node("Sub", x, low)
-        y = self._product(nodes, raised, self._shifted(nodes, raised), 0, weight)
-        sums = (weight.integers.sum(axis=1, dtype=np.int64) * weight.scale).astype(np.float32)[None]
-        y = nodes.node("Add", y, nodes.node("Mul", low, nodes.constant(sums)))
-        return y if bias is None else nodes.node("Add", y, nodes.constant(bias))
+class Value(NamedTuple):
+    """An input or an output of a graph."""
 
-    def _quantize(self, linear: Linear) -> QuantizedLinear:
-        if linear not in self._done:
-            weight = linear.read()
-            weight = weight * self.factors[linear] if linear in self.factors else weight
-            self._done[linear] = quantize_linear(weight, bits=self.bits)
-        return self._done[linear]
+    name: str
+    type: int
+    shape: Shape
 
-    def _symmetric(self, nodes: Nodes, x: str) -> str:
-        last = nodes.integers(-1)
-        high = nodes.node("ReduceMax", x, last, keepdims=0)
-        low = nodes.node("Neg", nodes.node("ReduceMin", x, last, keepdims=0))
-        return self._scale(nodes, nodes.node("Max", high, low, nodes.number(_TINY)), 127)
 
-    def _shifted(self, nodes: Nodes, x: str) -> str:
-        high = nodes.node("ReduceMax", x, nodes.integers(-1), keepdims=0)
-        return self._scale(nodes, nodes.node("Max", high, nodes.number(_TINY)), 255)
+def model_file(
+    name: str,
+    nodes: Iterable[Node],
+    *,
+    inputs: Iterable[Value],
+    outputs: Iterable[Value],
+    constants: Iterable[Parts],
+    domains: Mapping[str, int],
+    facts: Mapping[str, str] = MappingProxyType({}),
+) -> Parts:
+    """The bytes of a model, in parts. `constants` come from `tensor`, `domains` are versions of sets of operators."""
+    graph = _joined(
+        *(_field(1, _node(node)) for node in nodes),
+        _field(2, name),
+        *(_field(5, constant) for constant in constants),
+        *(_field(11, _value(value)) for value in inputs),
+        *(_field(12, _value(value)) for value in outputs),
+    )
+    return _joined(
+        _field(1, 10),  # the version of the format
+        _field(2, "gemel"),
+        _field(7, graph),
+        *(_field(8, _joined(_field(1, domain), _field(2, number))) for domain, number in domains.items()),
+        *(_field(14, _joined(_field(1, key), _field(2, value))) for key, value in facts.items()),
+    )
 
-    def _scale(self, nodes: Nodes, largest: str, steps: int) -> str:
-        return nodes.node("Mul", largest, nodes.number(1 / steps))  # (rows,)
 
-    def _product(self, nodes: Nodes, x: str, row_scale: str, zero: int, weight: QuantizedLinear) -> str:
-        byte: NDArray[Any] = np.array(zero, dtype=np.uint8)
-        zeros = nodes.node("Expand", nodes.constant(byte), nodes.node("Shape", row_scale))
-        rows = nodes.node("QuantizeLinear", x, row_scale, zeros, axis=0)  # (rows, in) uint8
-        if weight not in self._columns:
-            self._columns[weight] = np.ascontiguousarray(weight.integers.T)
-        columns = nodes.constant(self._columns[weight])  # (in, out) int8
-        scales = nodes.constant(weight.scale)
-        y = nodes.fused("MatMulIntegerToFloat", rows, columns, nodes.number(1), scales, nodes.constant(byte))
-        return nodes.node("Mul", y, nodes.node("Unsqueeze", row_scale, nodes.integers(1)))
+def tensor(name: str, array: NDArray[Any], outside: Mapping[str, str] | None = None) -> Parts:
+    """A constant. `outside`: its data are in another file, and where."""
+    head = _joined(
+        *(_field(1, length) for length in array.shape), _field(2, _TYPES[array.dtype.name]), _field(8, name)
+    )
+    if outside is None:
+        little = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
+        return _joined(head, _field(9, [little.reshape(-1).view(np.uint8).data]))
+    places = [_field(13, _joined(_field(1, key), _field(2, value))) for key, value in outside.items()]
+    return _joined(head, *places, _field(14, 1))
+
+
+def _node(node: Node) -> Parts:
+    return _joined(
+        *(_field(1, name) for name in node.inputs),
+        *(_field(2, name) for name in node.outputs),
+        _field(4, node.kind),
+        *(_field(5, _attribute(name, value)) for name, value in sorted(node.attributes.items())),
+        _field(7, node.domain),
+    )
+
+
+def _attribute(name: str, value: Attribute) -> Parts:
+    match value:
+        case int():
+            return _joined(_field(1, name), _field(3, value), _field(20, 2))
+        case float():
+            return [*_field(1, name), bytes([2 << 3 | 5]) + struct.pack("<f", value), *_field(20, 1)]
+        case str():
+            return _joined(_field(1, name), _field(4, value), _field(20, 3))
+        case list():
+            return _joined(_field(1, name), *(_field(8, each) for each in value), _field(20, 7))
+
+
+def _value(value: Value) -> Parts:
+    lengths = [_field(1, _field(2 if isinstance(length, str) else 1, length)) for length in value.shape]
+    kind = _joined(_field(1, value.type), _field(2, _joined(*lengths)))
+    return _joined(_field(1, value.name), _field(2, _field(1, kind)))
+
+
+def _field(number: int, value: int | str | Parts) -> Parts:
+    """An integer, or bytes after their number."""
+    if isinstance(value, int):
+        return [_varint(number << 3) + _varint(value)]
+    parts: Parts = [value.encode()] if isinstance(value, str) else value
+    return [_varint(number << 3 | 2) + _varint(sum(map(len, parts))), *parts]
+
+
+def _joined(*fields: Parts) -> Parts:
+    return [part for field in fields for part in field]
+
+
+def _varint(value: int) -> bytes:
+    """Seven bits per byte, the lowest first; a negative number as 64 bits."""
+    value &= (1 << 64) - 1
+    made = bytearray()
+    while value > 127:
+        made.append(value & 127 | 128)
+        value >>= 7
+    return bytes([*made, value])

@@ -1,6 +1,6 @@
 """The network in plain NumPy: to read, to test engines against, and to observe the inputs of layers.
 
-Not for encoding: it is slow, and its bits depend on the batch.
+`NumpyEngine` encodes with it where there is neither a compiled kernel nor ONNX Runtime. It is slow.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from gemel.encoder.engines.engine import check_ids
 from gemel.encoder.network import (
     Activation,
     Array,
@@ -27,7 +28,8 @@ from gemel.types import Ids, Vectors
 class PlainNetwork:
     """Runs a Network; `watch(linear, x)` sees the (b, t, in) input of every linear layer.
 
-    `exact`: in float64, so that rounding does not depend on the processor.
+    `exact`: in float64, so that rounding does not depend on the processor. `keep`: weights stay in memory in float32.
+    The bits of a text depend on the batch.
     """
 
     def __init__(
@@ -36,8 +38,10 @@ class PlainNetwork:
         watch: Callable[[Linear, Array], None] | None = None,
         *,
         exact: bool = False,
+        keep: bool = False,
     ) -> None:
         self.network = network
+        self._weights: dict[Linear, Array] | None = {} if keep else None
         self._watch = watch
         self._numbers = np.float64 if exact else np.float32
 
@@ -154,8 +158,37 @@ class PlainNetwork:
     def _linear(self, linear: Linear, x: Array) -> Array:
         if self._watch is not None:
             self._watch(linear, x)
-        y: Array = x @ linear.read().T
+        y: Array = x @ self._weight(linear).T
         return y if linear.bias is None else y + linear.bias
+
+    def _weight(self, linear: Linear) -> Array:
+        if self._weights is None:
+            return linear.read()
+        if linear not in self._weights:
+            self._weights[linear] = linear.read()
+        return self._weights[linear]
+
+
+class NumpyEngine:
+    """Fits `Engine`, in float32. Each text runs alone, so that its bits do not depend on the others."""
+
+    name = "numpy"
+    batch_tokens = 512
+
+    def __init__(self, network: Network) -> None:
+        self.width = network.width
+        self._network = network
+        self._plain = PlainNetwork(network, keep=True)
+
+    def hidden(self, ids: Ids, threads: int = 1) -> Vectors:
+        """(b, t) token ids, all rows of t real tokens -> (b, t, width) float32."""
+        check_ids(ids, vocabulary=len(self._network.word), max_positions=self._network.max_positions)
+        return np.concatenate([self._plain.hidden(text[None]) for text in ids]).astype(np.float32)
+
+    def bytes_per_text(self, tokens: int) -> int:
+        """A few matrices of each width, and the scores of all heads with what is added to them."""
+        widths = 8 * self.width + 4 * self._network.ffn_width
+        return 4 * tokens * (widths + 4 * self._network.heads * tokens)
 
 
 def _norm(x: Array, norm: Norm | None) -> Array:
