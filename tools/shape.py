@@ -246,7 +246,7 @@ def table(measures: list[Measure]) -> str:
 LIMITS = {
     "modules": 306,
     "entries directly under the package": 22,
-    "modules in the largest folder": 22,
+    "modules in the largest folder": 23,
     "lines": 82_000,
     "share of lines that are imports": 7.2,
     "modules with one importer and at most 60 lines": 0,
