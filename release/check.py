@@ -262,7 +262,10 @@ def foreign_platform(label: str, wheel: Path | None, path: Path, folder: Path) -
     if label == "aarch64":
         python = emulated(path)
     else:
-        python = Interpreter(version_of([str(path)]) or platform.python_version(), (str(path),))
+        version = version_of([str(path)], "ctypes")  # pip does not run in it
+        if version is None:
+            raise Failed(f"{path} does not start")
+        python = Interpreter(version, (str(path),))
     tags = (
         ("manylinux_2_17_aarch64", "manylinux_2_28_aarch64")
         if label == "aarch64"

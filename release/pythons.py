@@ -51,9 +51,9 @@ def found(more: list[str]) -> list[Interpreter]:
     return [result[minor] for minor in sorted(result, key=lambda name: int(name.split(".")[1]))]
 
 
-def version_of(command: list[str]) -> str | None:
-    """Such as 3.14.8; None where it does not start or cannot make environments."""
-    program = "import ctypes, ssl, venv, platform; print(platform.python_version())"
+def version_of(command: list[str], needs: str = "ctypes, ssl, venv") -> str | None:
+    """Such as 3.14.8; None where it does not start or lacks a module that is needed to make environments."""
+    program = f"import platform, {needs}; print(platform.python_version())"
     try:
         done = subprocess.run(
             [*command, "-c", program], capture_output=True, text=True, check=False, timeout=60
