@@ -436,6 +436,74 @@ def kinds(results: dict[str, Any]) -> str:
     return "\n\n".join(parts)
 
 
+def late_chunking(results: dict[str, Any]) -> str:
+    """One row per collection and length of passages."""
+    rows = [["", "documents", "tokens of a passage", "whole", "plain", "late", "late minus plain"]]
+    for name, each in results["results"].items():
+        for tokens, row in each["passages"].items():
+            compared = [100 * row["late_minus_plain"][key] for key in ("difference", "low", "high")]
+            scores = [f"{100 * value:.1f}" for value in (each["whole"], row["plain"], row["late"])]
+            rows.append([name, f"{each['documents']:,}", tokens, *scores, _bounds(compared, "+")])
+    head = (
+        f"nDCG@10 with {results['model']}, which reads {results['max_length']} tokens. `whole` is one vector per "
+        "document; brackets are 95 % intervals of the paired bootstrap over queries."
+    )
+    return f"{head}\n\n{grid(rows)}"
+
+
+def margin_mse(results: dict[str, Any]) -> str:
+    """One row per model, then the difference of the two students."""
+    every = dict(results["results"])
+    compared = every.pop("margin-mse - in-batch-ranking")
+    rows = [["", "MAP"]]
+    rows += [[name, _bounds([row["value"], row["low"], row["high"]])] for name, row in every.items()]
+    difference = _bounds([100 * compared[key] for key in ("difference", "low", "high")], "+")
+    return f"{grid(rows)}\n\nmargin-mse minus in-batch-ranking: {difference}."
+
+
+def retrieval_models(results: dict[str, Any]) -> str:
+    """One row per model: nDCG@10 on each collection."""
+    every = results["ndcg@10"]
+    names = list(every["start"])
+    rows = [["", *names], *([model, *(f"{row[name]:.1f}" for name in names)] for model, row in every.items())]
+    return f"nDCG@10 after {results['steps']} steps; `start` is the sentence encoder:\n\n{grid(rows)}"
+
+
+def late_search(results: dict[str, Any]) -> str:
+    """Reranking of both sets of candidates, then search."""
+    head = (
+        f"{results['machine']['processor']}, {results['threads']} threads, {results['passages']:,} passages of "
+        f"{results['tokens_per_passage']:.0f} token vectors on average."
+    )
+    rows = [
+        [
+            "rerank 100 documents",
+            *(f"{name}: p50, ms" for name in results["rerank"]),
+            "times as fast as torch",
+        ]
+    ]
+    for title in next(iter(results["rerank"].values())):
+        each = [measured[title] for measured in results["rerank"].values()]
+        if all("p50_ms" in row for row in each):
+            times = " and ".join(f"{row['times_as_fast']:.1f}" for row in each)
+            rows.append([title, *(f"{row['p50_ms']:.2f}" for row in each), times])
+    found = [["search", "p50, ms", "p95, ms", "recall@10", "peak, MB", "on disk, MB", "build, s"]]
+    for title, row in results["search"].items():
+        if "chosen" in row:
+            best, build = row["chosen"], row["build"]
+            numbers = [f"{best['p50_ms']:.1f}", f"{best['p95_ms']:.1f}", f"{best['recall']:.3f}"]
+            found.append(
+                [
+                    title,
+                    *numbers,
+                    f"{best['peak_mb']:,.0f}",
+                    f"{build['mb']:,.0f}",
+                    f"{build['seconds']:,.0f}",
+                ]
+            )
+    return f"{head}\n\n{grid(rows)}\n\n{grid(found)}"
+
+
 def _bounds(values: list[float | None] | None, sign: str = "") -> str:
     if not values or values[0] is None:
         return "–"
@@ -470,6 +538,10 @@ BLOCKS: dict[str, tuple[str, str, Callable[[dict[str, Any]], str]]] = {
     "postprocess": ("reference/postprocess.md", "postprocess.json", postprocess),
     "few_shot": ("integrations/scikit-learn.md", "few_shot.json", few_shot),
     "kinds": ("explanation/which-kind-of-search.md", "kinds.json", kinds),
+    "retrieval_models": ("explanation/which-kind-of-search.md", "retrieval_models.json", retrieval_models),
+    "late_search": ("reference/late-interaction.md", "late-search.json", late_search),
+    "late_chunking": ("reference/semantic-index.md", "late-chunking.json", late_chunking),
+    "margin_mse": ("how-to/mine-hard-negatives.md", "margin_mse.json", margin_mse),
 }
 
 
