@@ -540,6 +540,7 @@ BLOCKS: dict[str, tuple[str, str, Callable[[dict[str, Any]], str]]] = {
     "kinds": ("explanation/which-kind-of-search.md", "kinds.json", kinds),
     "retrieval_models": ("explanation/which-kind-of-search.md", "retrieval_models.json", retrieval_models),
     "late_search": ("reference/late-interaction.md", "late-search.json", late_search),
+    "late_search_20000": ("reference/late-interaction.md", "late-search-20000.json", late_search),
     "late_chunking": ("reference/semantic-index.md", "late-chunking.json", late_chunking),
     "margin_mse": ("how-to/mine-hard-negatives.md", "margin_mse.json", margin_mse),
 }

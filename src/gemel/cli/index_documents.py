@@ -38,7 +38,7 @@ _vectors_flag = click.option(
     "as columns sparse_vectors and late_vectors.",
 )
 _kind_option = click.option(
-    "--kind",
+    "--vector-kind",
     "kinds",
     multiple=True,
     type=click.Choice(["dense", "sparse", "late"]),
@@ -47,7 +47,7 @@ _kind_option = click.option(
 
 
 def vectors_option(function: Callable[..., Any]) -> Callable[..., Any]:
-    """--vectors and --kind, as one argument `vectors`."""
+    """--vectors and --vector-kind, as one argument `vectors`."""
 
     @wraps(function)
     def command(*given: Any, vectors: bool, kinds: tuple[str, ...], **named: Any) -> Any:  # noqa: ANN401
@@ -338,7 +338,7 @@ def _rows(documents: Iterable[IndexDocument]) -> Iterator[dict[str, Any]]:
 Examples:
   gemel index export notes -o notes.jsonl
   gemel index export notes -o recent.parquet --where "year >= 2020" --vectors
-  gemel index export notes -o weights.jsonl --kind sparse""",
+  gemel index export notes -o vectors.jsonl --vector-kind dense""",
 )
 @location_argument
 @flags.out_option(
