@@ -384,14 +384,15 @@ class _Counted:
     """The words of all passages of one version."""
 
     def __init__(self, view: View) -> None:
-        import pyarrow.compute as pc
-
         self.view = view
         table = view.dataset.scanner(columns=["id", "part", "text"], scan_in_order=True).to_table()
-        # Ascending by id and part, so that equal scores come in that order.
-        order = pc.sort_indices(table, sort_keys=[("id", "ascending"), ("part", "ascending")])
-        self._position = np.flatnonzero(view.live)[order.to_numpy()]
-        self._index = BM25Index(table["text"].take(order).to_pylist(), rules=view.header.words)
+        # Ascending by id and part, so that equal scores come in that order. Not by pyarrow.compute, which may crash in
+        # a forked child.
+        parts = list(zip(table["id"].to_pylist(), table["part"].to_pylist(), strict=True))
+        order = sorted(range(len(parts)), key=parts.__getitem__)
+        texts = table["text"].to_pylist()
+        self._position = np.flatnonzero(view.live)[np.asarray(order, dtype=np.int64)]
+        self._index = BM25Index([texts[row] for row in order], rules=view.header.words)
 
     def find(self, query: str, k: int, where: Condition | None) -> Passages:
         inside = None if where is None else self.view.meeting(where)[self._position]
