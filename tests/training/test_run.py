@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 import gemel
 from gemel.training.journal import read_journal, untimed
@@ -288,6 +289,23 @@ def test_matryoshka_trains_short_vectors_too(paths, tmp_path):
 def test_every_option_trains(paths, tmp_path, changes):
     assert train(paths, tmp_path / "out", max_steps=3, **changes).steps == 3
     assert gemel.load(tmp_path / "out").encode(["hello"]).shape == (1, 32)
+
+
+def test_the_head_has_its_own_learning_rate(paths, tmp_path):
+    request = {"data": "nli", "objective": "classification", "max_steps": 2, "warmup": 0.0}
+    heads = {}
+    for rate in (None, 1e-3, 1e-1):
+        train(paths, tmp_path / str(rate), head_learning_rate=rate, **request)
+        network = gemel.load(tmp_path / str(rate)).encode(["hello"])
+        heads[rate] = load_file(tmp_path / str(rate) / "relation" / "model.safetensors")["weight"], network
+    np.testing.assert_array_equal(heads[None][0], heads[1e-3][0])
+    np.testing.assert_array_equal(heads[None][1], heads[1e-3][1])
+    assert np.abs(heads[1e-1][0] - heads[None][0]).max() > 1e-2
+
+
+def test_a_learning_rate_of_a_head_that_is_not_there_is_refused(paths, tmp_path):
+    with pytest.raises(gemel.InputError, match="head_learning_rate is for an objective with weights"):
+        train(paths, tmp_path / "out", head_learning_rate=1e-3)
 
 
 def test_lora_is_merged_when_saved(paths, tmp_path):

@@ -151,7 +151,7 @@ class Loop:
         self._seed(number)
         rate = learning_rate(self.options, number, steps)
         for group in self._optimizer.param_groups:
-            group["lr"] = rate
+            group["lr"] = rate * group["rate_ratio"]
         loss, texts = 0.0, 0
         share = 1 / self.options.accumulate
         for _ in range(self.options.accumulate):
@@ -255,15 +255,22 @@ def _padded(tokens: Sequence[Any]) -> Tensor:
 
 
 def open_optimizer(parts: list[nn.Module], options: TrainOptions) -> torch.optim.AdamW:
-    """AdamW over all trainable weights; biases and norms (all one-dimensional ones) are never decayed."""
+    """AdamW over all trainable weights; biases and norms (all one-dimensional ones) are never decayed.
+
+    `parts` are the network and the objective's own weights, which may have a learning rate of their own: the step
+    multiplies its rate by the `rate_ratio` of a group.
+    """
     import torch
 
-    trained = [weight for part in parts for weight in part.parameters() if weight.requires_grad]
-    groups = [
-        {"params": [weight for weight in trained if weight.ndim > 1], "weight_decay": options.weight_decay},
-        {"params": [weight for weight in trained if weight.ndim <= 1], "weight_decay": 0.0},
-    ]
-    fused = all(weight.device.type in ("cpu", "cuda") for weight in trained)
+    shared = options.head_learning_rate is None
+    ratios = [1.0] if shared else [1.0, (options.head_learning_rate or 0.0) / options.learning_rate]
+    groups = []
+    for ratio, members in zip(ratios, [parts] if shared else [parts[:1], parts[1:]], strict=True):
+        trained = [weight for part in members for weight in part.parameters() if weight.requires_grad]
+        for matrix, decay in ((True, options.weight_decay), (False, 0.0)):
+            chosen = [weight for weight in trained if (weight.ndim > 1) == matrix]
+            groups.append({"params": chosen, "weight_decay": decay, "rate_ratio": ratio})
+    fused = all(weight.device.type in ("cpu", "cuda") for group in groups for weight in group["params"])
     return torch.optim.AdamW(groups, lr=options.learning_rate, fused=fused)
 
 

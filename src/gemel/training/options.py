@@ -26,6 +26,9 @@ class TrainOptions:
     """Rows per step, in all processes together."""
     learning_rate: float = 2e-5
     """The highest learning rate of AdamW, reached after the warm-up."""
+    head_learning_rate: float | None = None
+    """The same for the objective's own weights (the head of classification, the decoder of denoising). None:
+    `learning_rate`."""
     schedule: Schedule = "linear"
     """The learning rate after the warm-up: linear or cosine to zero, or constant."""
     warmup: float = 0.1
@@ -110,9 +113,10 @@ class TrainOptions:
         for name in _COUNTS:
             if getattr(self, name) is not None:
                 check_count(name, getattr(self, name), 0 if name == "freeze_layers" else 1)
-        for name in ("epochs", "learning_rate"):
-            if not getattr(self, name) > 0:
-                raise InputError(f"{name} must be more than 0, got {getattr(self, name)!r}")
+        for name in ("epochs", "learning_rate", "head_learning_rate"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise InputError(f"{name} must be more than 0, got {value!r}")
         for name in ("warmup", "dropout", "flops_warmup"):
             value = getattr(self, name)
             if value is not None and not 0 <= value < 1:

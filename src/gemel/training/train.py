@@ -150,6 +150,11 @@ def run_request(
     weights = objective.weights(network.dim, classes)
     if weights is not None:
         weights.to(accelerator.device)
+    elif options.head_learning_rate is not None:
+        raise InputError(
+            f"head_learning_rate is for an objective with weights of its own (classification, denoising); "
+            f"{request.objective!r} of kind {request.kind!r} has none. Use learning_rate"
+        )
     diagnoses = _check_data(objective, options, examples, tasks, network)
     notes = [] if isinstance(start, Checkpoint) else start.notes()
     for line in (*notes, *_data_notes(examples), *(line for each in diagnoses for line in each.summary())):
