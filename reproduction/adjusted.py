@@ -1,4 +1,4 @@
-"""An encoder whose vectors are post-processed, with a pooling of choice: fitted on texts of the NLI pairs."""
+"""Encoders that no single checkpoint describes: vectors post-processed after a pooling, queries by a second model."""
 
 from __future__ import annotations
 
@@ -31,6 +31,38 @@ class Adjusted:
 
     def encode(self, texts: Sequence[str]) -> Vectors:
         return self.change.apply(self.model.encode(texts, threads=self.threads))
+
+
+@dataclass(frozen=True)
+class TwoModels:
+    """Queries by a student, documents by its teacher: an index of the teacher's vectors stays in use."""
+
+    queries: Model
+    documents: Model
+    threads: int | None = None
+
+    @classmethod
+    def open(cls, queries: str, documents: str, threads: int | None) -> TwoModels:
+        import gemel
+
+        return cls(gemel.load(queries), gemel.load(documents), threads)
+
+    @property
+    def name(self) -> str:
+        return f"{self.queries.name}, documents by {self.documents.name}"
+
+    @property
+    def dim(self) -> int:
+        return self.documents.dim
+
+    def encode(self, texts: Sequence[str]) -> Vectors:
+        return self.encode_document(texts)
+
+    def encode_query(self, texts: Sequence[str]) -> Vectors:
+        return self.queries.encode(texts, threads=self.threads, on_long="truncate")
+
+    def encode_document(self, texts: Sequence[str]) -> Vectors:
+        return self.documents.encode(texts, threads=self.threads, on_long="truncate")
 
 
 def adjusted(

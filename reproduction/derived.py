@@ -64,7 +64,22 @@ def _argument(row: dict[str, str]) -> dict[str, str]:
 
 
 SHAPES = {"graded": _graded, "arguments": _argument}
-NOT_TEXTS = {"label", "score", "image", "protocol", "round"}
+NOT_TEXTS = {
+    *(
+        "label",
+        "fine_label",
+        "score",
+        "image",
+        "protocol",
+        "round",
+        "topic",
+        "entailment",
+        "genre",
+        "file",
+        "year",
+    ),
+    *("id", "doc_id", "query_id", "question_id", "original_num", "bug_id", "dup_of_id"),
+}
 
 
 def _texts(table: Table) -> Iterator[str]:

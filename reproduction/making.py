@@ -14,7 +14,7 @@ from typing import Any
 from gemel.errors import InputError
 from reproduction.derived import files_of
 from reproduction.locks import alone
-from reproduction.parts import Folders, Made
+from reproduction.parts import DEVELOPMENT, TEACHER, Folders, Made
 
 DEV = "sts/stsb-dev.tsv.gz"
 
@@ -30,18 +30,27 @@ def source_of(model: Made, folders: Folders) -> str:
 
 def command(model: Made, folders: Folders) -> list[str]:
     """The words after `gemel`, without --resume and --threads, which depend on the machine."""
-    assert model.start and model.rows, f"{model.name} has nothing to start from"
+    assert model.rows, f"{model.name} has nothing to learn from"
     files = [str(path) for path in files_of(model.rows, folders)]
-    start, out = source_of(model.start, folders), ["-o", source_of(model, folders)]
-    flags = [flag.replace("{dev}", str(Path(folders.data) / DEV)) for flag in model.flags]
+    out = ["-o", source_of(model, folders)]
+    flags = [_with_path(flag, folders) for flag in model.flags]
     data = [word for file in files for word in ("--data", file)]
-    if model.verb == "postprocess":
-        return ["postprocess", start, *flags, *data, "--text-column", "text", *out]
     seed = ["--seed", str(model.seed)]
     if model.verb == "distill":
-        return ["distill", "all-MiniLM-L6-v2", "--student", start, *flags, *data, *seed, *out]
+        student = ["--student", source_of(model.start, folders)] if model.start else []
+        return ["distill", TEACHER, *student, *flags, *data, *seed, *out]
+    assert model.start, f"{model.name} has nothing to start from"
+    start = source_of(model.start, folders)
+    if model.verb == "postprocess":
+        return ["postprocess", start, *flags, *data, "--text-column", "text", *out]
     # Seven of STSb's development pairs are in its training set, as published: the doctor reports it, --force continues.
     return ["train", *files, "--model", start, *flags, *seed, "--force", *out]
+
+
+def _with_path(flag: str, folders: Folders) -> str:
+    if flag == "{dev}":
+        return str(Path(folders.data) / DEV)
+    return str(files_of(DEVELOPMENT, folders)[0]) if flag == "{development}" else flag
 
 
 def command_line(words: list[str], folders: Folders) -> str:

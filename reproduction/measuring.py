@@ -19,7 +19,7 @@ from gemel.evaluation.statistics import (
     compare,
 )
 from gemel.evaluation.task import Scores
-from reproduction.adjusted import adjusted
+from reproduction.adjusted import TwoModels, adjusted
 from reproduction.derived import files_of
 from reproduction.locks import alone
 from reproduction.making import make, source_of
@@ -60,7 +60,8 @@ def _measured(row: Row, folders: Folders, rounds: int, path: Path) -> dict[str, 
 
 
 def _path(row: Row, folders: Folders) -> Path:
-    pooled = "".join(f"-{part}" for part in (row.pooling, row.after) if part)
+    indexed = f"documents-{row.documents.name}" if row.documents else ""
+    pooled = "".join(f"-{part}" for part in (row.pooling, row.after, indexed) if part)
     return Path(folders.work) / "measured" / f"{row.model.name}{pooled}" / f"{suite_name(row.suite)}.json"
 
 
@@ -84,6 +85,8 @@ def _results(row: Row, folders: Folders, rounds: int) -> list[Scores]:
             files_of(Rows(NLI, 5000, shape="texts"), folders)[0].read_text(encoding="utf-8").splitlines()[1:]
         )
         source = adjusted(source, row.after, row.pooling or None, fit_on, folders.threads or None)
+    elif row.documents:
+        source = TwoModels.open(source, source_of(row.documents, folders), folders.threads or None)
     else:
         given |= {} if row.model.source in ("glove", "tfidf") else {"options": options}
         given |= {"pooling": row.pooling} if row.pooling else {}

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+import numpy as np
+
 from reproduction import paper, rates
+from reproduction.differences import over_seeds
 from reproduction.plan import CONCATS, POOLINGS
 from reproduction.stored_results import Content, Line, lines_of
 
@@ -129,13 +132,71 @@ def rate_table(content: Content) -> str:
     return grid(["Spearman on the development part", *rates.CANDIDATES], body)
 
 
+MEASURES = {"retrieval": "nDCG@10 × 100", "clustering": "V-measure × 100"}
+
+
+def collapse(content: Content) -> str:
+    """One line per setting: the last evaluation, over seeds, and the first warning."""
+    settings: dict[str, list[Content]] = {}
+    for row in content["rows"]:
+        settings.setdefault(row["label"], []).append(row)
+    body = []
+    for label, rows in settings.items():
+        last = [row["steps"][-1] for row in rows]
+        cells = [_over(last, "score"), _over(last, "effective_rank"), _over(last, "mean_cosine")]
+        warned = [row["warnings"][0]["step"] for row in rows if row["warnings"]]
+        when = f"{len(warned)} of {len(rows)}, from step {min(warned)}" if warned else "none"
+        body.append([label, str(len(rows)), *cells, when])
+    start = content["rows"][0]["steps"][0]
+    text = (
+        f"Before training: STS {start['score']:.2f}, effective rank {start['effective_rank']:.1f}, "
+        f"mean cosine {start['mean_cosine']:.2f}. After {content['rows'][0]['steps'][-1]['step']} steps:\n\n"
+    )
+    head = ["objective, (head), rate", "seeds", "STS, development part", "effective rank", "mean cosine"]
+    return text + grid([*head, "runs that warned"], body) + "\n" + _repaired(settings)
+
+
+def _over(last: Sequence[Content], name: str) -> str:
+    values = [each[name] for each in last]
+    digits = 1 if name == "effective_rank" else 2
+    spread = f" ± {np.std(values, ddof=1):.{digits}f}" if len(values) > 1 else ""
+    return f"{np.mean(values):.{digits}f}{spread}"
+
+
+def _repaired(settings: dict[str, list[Content]]) -> str:
+    """The fix minus the same rate without it, seed by seed."""
+    body = []
+    for label, rows in settings.items():
+        plain, _, head = label.rpartition(", head ")
+        if not plain:
+            continue
+        before = {row["seed"]: row["steps"][-1] for row in settings[plain]}
+        pairs = [(row["steps"][-1], before[row["seed"]]) for row in rows if row["seed"] in before]
+        cells = []
+        for name in ("score", "effective_rank"):
+            measured = over_seeds([new[name] - old[name] for new, old in pairs])
+            ends = "" if measured["low"] is None else f" [{measured['low']:+.2f}, {measured['high']:+.2f}]"
+            cells.append(f"{measured['difference']:+.2f}{ends}")
+        body.append([f"{plain}: head at {head}", str(len(pairs)), *cells])
+    return grid(["the fix minus without it", "seeds", "STS", "effective rank"], body) if body else ""
+
+
+def front(content: Content) -> str:
+    """Sentences per second of the teacher and its students."""
+    speeds = {row["model"]: row["per_second"] for row in content["rows"]}
+    body = [
+        [label, f"{speed:,.0f}", f"× {speed / speeds['teacher']:,.2f}"] for label, speed in speeds.items()
+    ]
+    return grid(["model", "sentences per second", "against the teacher"], body)
+
+
 def student(content: Content) -> str:
-    """STS, then retrieval: one line per model, one column per data set."""
+    """STS, retrieval, clustering: one line per model, one column per data set."""
     grids = []
     for suite in dict.fromkeys(entry["suite"] for entry in content["rows"]):
         rows = [entry for entry in content["rows"] if entry["suite"] == suite]
         names = list(rows[0]["scores"])
-        head = ["nDCG@10 × 100" if suite == "retrieval" else "Spearman × 100", *names]
+        head = [MEASURES.get(suite, "Spearman × 100"), *names]
         lines = lines_of({"rows": rows}).values()
         grids.append(grid(head, [[line.label, *(line.cell(name) for name in names)] for line in lines]))
     return "\n".join(grids)
@@ -167,11 +228,13 @@ PARTS = {
     "rates": ("Learning rates", rate_table),
     "1": ("Table 1: STS without STS training", table1),
     "curve": ("How many pairs, which learning rate", curve),
+    "collapse": ("Why classification loses directions", collapse),
     "2": ("Table 2: trained for STSb", table2),
     "3": ("Table 3: argument similarity", table3),
     "5": ("Table 5: SentEval", table5),
     "6": ("Table 6: what matters", table6),
     "7": ("Table 7: speed", table7),
     "headline": ("The headline: the most similar pair", headline),
-    "student": ("Beyond the paper: a student", student),
+    "student": ("Beyond the paper: students", student),
+    "front": ("The students: quality and speed", front),
 }

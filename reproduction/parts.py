@@ -39,6 +39,10 @@ class Rows:
         return "-".join(part for part in parts if part)
 
 
+DEVELOPMENT = Rows(("sts/stsb-train",), fold=("pairs", 0, 5), held_out=True)
+"""A fifth of the training pairs of STSb, on which everything is chosen: no table reports on it."""
+
+
 @dataclass(frozen=True)
 class Made:
     """A model by name: what is there already, or the gemel command that makes it."""
@@ -79,6 +83,8 @@ class Row:
     """Instead of the model's own."""
     after: str = ""
     """A method of gemel postprocess on the vectors, fitted on NLI texts."""
+    documents: Made | None = None
+    """Encodes the documents of a search; `model` then encodes the queries only."""
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from reproduction import rates
-from reproduction.parts import NLI, START, TEACHER, Made, Row, Rows, Suite
+from reproduction.parts import DEVELOPMENT, NLI, START, TEACHER, Made, Row, Rows, Suite
 from reproduction.rates import rate_of
 from reproduction.scales import Scale
 
@@ -16,9 +16,15 @@ ALL_PAIRS = 173_135
 """Of the NLI files together."""
 STUDENT_FILES = (
     *NLI,
-    "captions/flickr30k-en-train",
-    "paraphrase/qqp-train-subset",
+    *("nli/scitail-subset", "captions/flickr30k-en-train", "paraphrase/qqp-train-subset"),
+    *("paraphrase/mrpc-train", "sts/stsb-train", "sts/sickr-train", "argsim/ukp-aspect"),
+    *("retrieval/cranfield-corpus", "retrieval/cranfield-queries"),
+    *("retrieval/vaswani-corpus", "retrieval/vaswani-queries"),
+    *("retrieval/openoffice-duplicate-bugs", "retrieval/wikiqa-train"),
+    *("clustering/20newsgroups", "clustering/agnews8000", "clustering/searchsnippets"),
+    *("classification/banking77-train", "senteval/mr", "senteval/cr", "senteval/subj", "senteval/trec-train"),
 )
+"""English texts of all kinds and lengths, without labels; those of the two retrieval and clustering tasks, too."""
 
 UNTRAINED = Made(START, source="start")
 GLOVE = Made("glove", source="glove")
@@ -49,7 +55,7 @@ SHORT = ("--objective", "classification", "--batch-size", "32")
 REGRESSION_RATE = rate_of("regression", before="1e-4")
 CROSS_RATE = rate_of("cross-regression", before="1e-4")
 CROSS_NLI_RATE = rate_of("cross-classification", before="2e-4")
-DEVELOPMENT = Suite("stsb-part", "sts", (Rows(("sts/stsb-train",), fold=rates.FOLD, held_out=True),))
+STSB_PART = Suite("stsb-part", "sts", (DEVELOPMENT,))
 """What learning rates are chosen on; see rates.py."""
 
 
@@ -247,27 +253,52 @@ def table6(scale: Scale) -> list[Row]:
     return rows
 
 
+def students(scale: Scale) -> dict[str, Made]:
+    """Models that learn the teacher's vectors of the same texts, as LEAF does: label to model."""
+    count = scale.student_texts
+    texts = Rows(STUDENT_FILES, count, shape="texts")
+    rate = ("--batch-size", "32", "--learning-rate", "3e-4")
+    recipes: dict[str, tuple[Made | None, tuple[str, ...]]] = {
+        "three layers": (None, ("--how", "layers", "--keep", "0,1,2", *rate)),
+        START: (UNTRAINED, ("--how", "vectors", "--bridge", "dense", *rate)),
+        "static": (None, ("--how", "static", "--dim", "256")),
+    }
+    return {
+        label: Made(
+            f"student-{label.replace(' ', '-')}-{count or 'all'}",
+            verb="distill",
+            start=start,
+            rows=texts,
+            flags=flags,
+        )
+        for label, (start, flags) in recipes.items()
+    }
+
+
 def student(scale: Scale) -> list[Row]:
-    """The teacher's vectors learned by the ranking model of Table 1: STS and retrieval against both."""
-    flags = ("--how", "vectors", "--bridge", "dense", "--batch-size", "64", "--learning-rate", "5e-4")
-    begins = watched_ranking(scale)
-    made = Made(
-        f"student-{scale.student_texts or 'all'}",
-        verb="distill",
-        start=begins,
-        rows=Rows(STUDENT_FILES, scale.student_texts, shape="texts"),
-        flags=flags,
-    )
+    """The teacher and its students on sentences, in search and in clustering; and queries on the teacher's index."""
     retrieval = Suite("retrieval", "retrieval", folder="retrieval")
-    models = {"teacher": PUBLISHED, "student before": begins, "student": made}
-    suites = (sts(scale), retrieval) if scale.retrieval else (sts(scale),)
-    return [Row(label, model, suite) for suite in suites for label, model in models.items()]
+    clustering = Suite(
+        "clustering",
+        "clustering",
+        tuple(Rows((f"clustering/{name}",)) for name in ("agnews8000", "searchsnippets")),
+    )
+    models = {"teacher": PUBLISHED, **students(scale)}
+    suites = (sts(scale), retrieval, clustering) if scale.retrieval else (sts(scale),)
+    rows = [Row(label, model, suite) for suite in suites for label, model in models.items()]
+    if scale.retrieval:
+        queries = {label: model for label, model in students(scale).items() if label != "static"}
+        rows += [
+            Row(f"{label}, queries only", model, retrieval, documents=PUBLISHED)
+            for label, model in queries.items()
+        ]
+    return rows
 
 
 def rate_runs(scale: Scale) -> list[Row]:
     """Three rates of each kind of training, measured on the development part."""
     return [
-        Row(rates.label(kind, rate), _at(kind, rate, scale), DEVELOPMENT, rates.SEED)
+        Row(rates.label(kind, rate), _at(kind, rate, scale), STSB_PART, rates.SEED)
         for kind in rates.KINDS
         for rate in rates.CANDIDATES
     ]

@@ -14,12 +14,13 @@ from __future__ import annotations
 
 from functools import cache
 
+from reproduction.parts import DEVELOPMENT
 from reproduction.stored_results import Content, read_results
 
 CANDIDATES = ("2e-5", "6e-5", "2e-4")
 MIDDLE = CANDIDATES[1]
 SEED = 100
-FOLD = ("pairs", 0, 5)
+FOLD = DEVELOPMENT.fold
 KINDS = {
     "classification": "bi-encoder, classification on NLI",
     "ranking": "bi-encoder, in-batch ranking on NLI",

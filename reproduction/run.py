@@ -23,6 +23,7 @@ from typing import Any
 
 from gemel.errors import GemelError
 from reproduction.claims import CLAIMS, verdict
+from reproduction.collapse import collapse
 from reproduction.differences import differences
 from reproduction.machine import describe
 from reproduction.measuring import measure, ready
@@ -44,7 +45,7 @@ def arguments(words: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("table", choices=(*TABLES, *TIMED, "all"))
+    parser.add_argument("table", choices=(*TABLES, *TIMED, "collapse", "all"))
     parser.add_argument("--scale", choices=tuple(SCALES), default="small")
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--weights", type=Path, required=True)
@@ -129,6 +130,10 @@ def run(table: str, options: argparse.Namespace, folders: Folders) -> None:
         if not options.ready:
             time_table(table, scale, folders, options.out)
         return
+    if table == "collapse":
+        if not options.ready:
+            run_collapse(scale, folders, options.out)
+        return
     rows = [row for row in rows_of(table, scale, folders) if row.label.startswith(options.only)]
     rows = [row for row in rows if ready(row, folders)] if options.ready else rows
     if rows:
@@ -140,6 +145,17 @@ def time_table(table: str, scale: Scale, folders: Folders, out: Path) -> Path:
     content = _heading(table, scale)
     content["rows"] = TIMED[table](scale, folders)
     say(f"table {table}: {len(content['rows'])} rows")
+    return _write(content, out)
+
+
+def run_collapse(scale: Scale, folders: Folders, out: Path) -> Path:
+    """Short trainings whose journals are the result."""
+    content = {**_heading("collapse", scale), "rows": []}
+    for row in collapse(scale, folders):
+        content["rows"].append(row)
+        _write(content, out)
+        last = row["steps"][-1]
+        say(f"collapse {row['label']} s{row['seed']}: {last['score']}, rank {last['effective_rank']}")
     return _write(content, out)
 
 
@@ -173,7 +189,7 @@ def main(words: list[str] | None = None) -> int:
     )
     try:
         # Rates are chosen once, by a command of their own; the plan reads them when it is imported.
-        tables = [table for table in (*TABLES, *TIMED) if table != "rates"]
+        tables = [table for table in (*TABLES, "collapse", *TIMED) if table != "rates"]
         for table in tables if options.table == "all" else [options.table]:
             run(table, options, folders)
     except GemelError as error:

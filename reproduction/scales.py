@@ -29,6 +29,8 @@ class Scale:
     stsb_epochs: int
     rates: tuple[str, ...]
     """Learning rates of the extra experiment on classification."""
+    collapse_pairs: int
+    """NLI pairs of each short run whose steps are followed."""
     folds: int
     """Of Table 3: random ones, and as many groups of topics."""
     argument_epochs: int
@@ -43,7 +45,7 @@ class Scale:
     """Of sets without a split, and inside each of them; SentEval has 10."""
     student_texts: int | None
     retrieval: bool
-    """The student also searches."""
+    """The students also search and cluster."""
     rounds: int
     """Bootstrap draws of an interval."""
 
@@ -61,6 +63,7 @@ SCALES = {
         stsb_pairs=500,
         stsb_epochs=1,
         rates=("2e-5", "2e-4"),
+        collapse_pairs=320,
         folds=2,
         argument_epochs=1,
         argument_pairs=500,
@@ -84,6 +87,7 @@ SCALES = {
         stsb_pairs=None,
         stsb_epochs=2,
         rates=("2e-5", "2e-4", "5e-4"),
+        collapse_pairs=8_000,
         folds=3,
         argument_epochs=2,
         argument_pairs=None,
@@ -91,7 +95,7 @@ SCALES = {
         senteval=SENTEVAL,
         senteval_rows=10_000,
         senteval_folds=5,
-        student_texts=100_000,
+        student_texts=200_000,
         retrieval=True,
         rounds=1000,
     ),
@@ -107,6 +111,7 @@ SCALES = {
         stsb_pairs=None,
         stsb_epochs=4,
         rates=("2e-5", "5e-5", "1e-4", "2e-4", "5e-4"),
+        collapse_pairs=16_000,
         folds=10,
         argument_epochs=4,
         argument_pairs=None,

@@ -25,6 +25,7 @@ def sentence(table: str, scale_name: str) -> str:
         "3": f"{scale.folds} folds, {scale.argument_epochs} epochs.",
         "5": f"At most {_many(scale.senteval_rows)} training rows for a classifier, {scale.senteval_folds} folds.",
         "6": f"NLI: {scale.ablation_pairs:,} pairs a run, {len(scale.seeds)} seeds. {_runs(scale)}.",
+        "collapse": f"NLI: {scale.collapse_pairs:,} pairs in batches of 32; {len(scale.seeds)} seeds of the fix.",
         "student": f"{_many(scale.student_texts)} texts.",
     }
     return f"Scale `{scale_name}`. {sentences.get(table, '')}".rstrip()

@@ -1,4 +1,4 @@
-"""Table 7 and the headline: sentences per second, the most similar pair of 10,000. Needs a quiet machine."""
+"""Table 7, the headline and the students: sentences per second, the most similar pair. Needs a quiet machine."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import Any
 
+from reproduction.making import source_of
 from reproduction.parts import Folders
+from reproduction.plan import PUBLISHED, students
 from reproduction.scales import Scale
 from reproduction.shapes import BASE, Shape, base_shape, sentences, shapes, start_cross
 
@@ -151,4 +153,24 @@ def _cross(folder: str, texts: Sequence[str], sample: int, threads: int) -> Call
     return score
 
 
-TIMED: dict[str, Callable[[Scale, Folders], list[dict[str, Any]]]] = {"7": table7, "headline": headline}
+def front(scale: Scale, folders: Folders) -> list[dict[str, Any]]:
+    """The teacher and its students on the same sentences, in turn."""
+    import gemel
+
+    threads = folders.threads or os.cpu_count() or 1
+    texts = sentences(folders, 1000 if scale.name == "small" else 10_000)
+
+    def encode_with(folder: str) -> Encode:
+        model = gemel.load(folder)
+        return lambda texts: model.encode(texts, threads=threads)
+
+    models = {"teacher": PUBLISHED, **students(scale)}
+    systems = {label: encode_with(source_of(model, folders)) for label, model in models.items()}
+    return [{**row, "model": row["system"], "threads": threads} for row in _timed("", systems, texts)]
+
+
+TIMED: dict[str, Callable[[Scale, Folders], list[dict[str, Any]]]] = {
+    "7": table7,
+    "headline": headline,
+    "front": front,
+}

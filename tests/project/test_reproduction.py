@@ -16,9 +16,12 @@ HERE = Path(__file__).parents[2]
 sys.path.insert(0, str(HERE))
 
 from reproduction import (  # noqa: E402
+    adjusted,
     claims,
+    collapse,
     derived,
     differences,
+    figures,
     making,
     measuring,
     paper,
@@ -36,6 +39,7 @@ from reproduction.shapes import Shape  # noqa: E402
 from reproduction.timed_claims import TIMED_CLAIMS, timed_rows  # noqa: E402
 from reproduction.timing import TIMED  # noqa: E402
 
+import gemel  # noqa: E402
 from gemel.cli.main import VERBS  # noqa: E402
 from gemel.errors import InputError  # noqa: E402
 
@@ -70,8 +74,8 @@ def write_gz(path, lines):
 
 
 def test_every_table_of_the_paper_with_data_has_a_command_and_a_section_on_the_page():
-    tables = {"1", "2", "3", "5", "6", "7", "headline", "student", "curve", "rates"}
-    assert tables == {*plan.TABLES, *TIMED} == set(PARTS)
+    tables = {"1", "2", "3", "5", "6", "7", "headline", "student", "curve", "rates", "collapse", "front"}
+    assert tables == {*plan.TABLES, *TIMED, "collapse"} == set(PARTS)
     for name in PARTS:
         assert run.arguments([name, "--data", "d", "--weights", "w"]).table == name
 
@@ -82,6 +86,7 @@ def test_the_command_of_every_model_is_valid(scale, monkeypatch):
         making, "files_of", lambda rows, folders: [Path(f"{name}.tsv") for name in rows.files]
     )
     models = {row.model.name: row.model for table in plan.TABLES.values() for row in table(scale)}
+    models |= {model.name: model for model in (trial.model(scale) for trial in collapse.trials(scale))}
     for model in models.values():
         if model.verb:
             verb, *words = making.command(model, Folders("data", "weights", "work"))
@@ -340,6 +345,84 @@ def test_a_table_that_was_not_run_says_how_to_run_it():
     text = render.page({})
     assert "python -m reproduction.run headline --scale full" in text
     assert text.count("| not run |") == len(claims.CLAIMS) + len(TIMED_CLAIMS)
+
+
+def collapse_row(label, seed, score, rank, warnings=()):
+    steps = [
+        {"step": 0, "score": 20.0, "effective_rank": 25.0, "mean_cosine": 0.97},
+        {"step": 250, "score": score, "effective_rank": rank, "mean_cosine": 0.5},
+    ]
+    return {"label": label, "seed": seed, "steps": steps, "warnings": list(warnings)}
+
+
+def test_the_fix_of_the_collapse_is_compared_seed_by_seed(tmp_path):
+    warning = {"step": 75, "text": "the vectors use few directions"}
+    rows = [
+        collapse_row("classification, 2e-4", 0, 30.0, 4.0, [warning]),
+        collapse_row("classification, 2e-4", 1, 32.0, 5.0),
+        collapse_row("classification, 2e-4, head 1e-3", 0, 41.0, 14.0),
+        collapse_row("classification, 2e-4, head 1e-3", 1, 41.0, 16.0),
+    ]
+    content = {"rows": rows, "scale": "medium", "command": "python -m reproduction.run collapse"}
+    text = PARTS["collapse"][1](content)
+    assert "After 250 steps" in text
+    assert (
+        "| classification, 2e-4 | 2 | 31.00 ± 1.41 | 4.5 ± 0.7 | 0.50 ± 0.00 | 1 of 2, from step 75 |" in text
+    )
+    assert (
+        "| classification, 2e-4: head at 1e-3 | 2 | +10.00 [-2.71, +22.71] | +10.50 [+4.15, +16.85] |" in text
+    )
+    pytest.importorskip("matplotlib", reason="figures are drawn by matplotlib")
+    assert [path.suffix for path in figures.draw({"collapse": content}, tmp_path)] == [".png", ".svg"]
+
+
+def test_all_seeds_of_a_trial_have_its_label_and_a_model_of_their_own():
+    every = list(collapse.trials(SCALES["medium"]))
+    models = [trial.model(SCALES["medium"]) for trial in every]
+    assert len({model.name for model in models}) == len(every)
+    fixed = [trial for trial in every if trial.label == "classification, 2e-4, head 1e-3"]
+    assert [trial.seed for trial in fixed] == [0, 1, 2]
+
+
+def test_a_trial_is_described_by_its_journal():
+    journal = [
+        {"kind": "evaluation", "step": 0, "score": 20.123},
+        {"kind": "health", "step": 0, "effective_rank": 25.678, "mean_cosine": 0.97},
+        {"kind": "warning", "step": 5, "text": "few directions"},
+        {"kind": "health", "step": 5, "effective_rank": 2.0, "mean_cosine": 0.5},
+    ]
+    assert collapse.over_steps(journal) == {
+        "steps": [{"step": 0, "score": 20.12, "effective_rank": 25.68, "mean_cosine": 0.97}],
+        "warnings": [{"step": 5, "text": "few directions"}],
+    }
+
+
+def test_students_are_judged_by_shares_of_the_teacher(tmp_path):
+    def scored(label, suite, value):
+        score = {"value": value, "low": value - 1, "high": value + 1}
+        return {"label": label, "suite": suite, "seed": 0, "scores": {"average": score}}
+
+    rows = [scored(label, suite, value) for suite in ("sts7", "retrieval", "clustering")
+            for label, value in (("teacher", 80.0), ("three layers", 79.0), ("static", 68.5))]  # fmt: skip
+    speeds = [
+        {"model": label, "seconds": [seconds, 2 * seconds], "per_second": 100 / seconds}
+        for label, seconds in (("teacher", 10.0), ("three layers", 2.0), ("static", 0.1))
+    ]
+    result = {"student": {"rows": rows}, "front": {"rows": speeds}}
+    verdicts = [row[-1] for row in timed_rows(result) if row[0] in ("student", "front")]
+    assert verdicts == ["**holds**"] * 4 + ["**undecided**", "**holds**"]
+    assert "| three layers | 50 | × 5.00 |" in PARTS["front"][1](result["front"])
+    pytest.importorskip("matplotlib", reason="figures are drawn by matplotlib")
+    assert len(figures.draw(result, tmp_path)) == 2
+
+
+def test_queries_of_a_student_are_compared_with_documents_of_its_teacher(tmp_path):
+    student, teacher = tiny.tiny_bert(tmp_path / "student", seed=1), tiny.tiny_bert(tmp_path / "teacher")
+    both = adjusted.TwoModels.open(str(student), str(teacher), 1)
+    texts = ["the cat", "a man"]
+    np.testing.assert_array_equal(both.encode_query(texts), gemel.load(student).encode(texts, threads=1))
+    np.testing.assert_array_equal(both.encode_document(texts), gemel.load(teacher).encode(texts, threads=1))
+    np.testing.assert_array_equal(both.encode(texts), both.encode_document(texts))
 
 
 def test_speeds_are_judged_by_the_slowest_and_the_fastest_round():
