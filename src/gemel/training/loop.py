@@ -262,11 +262,11 @@ def open_optimizer(parts: list[nn.Module], options: TrainOptions) -> torch.optim
     """
     import torch
 
-    shared = options.head_learning_rate is None
-    ratios = [1.0] if shared else [1.0, (options.head_learning_rate or 0.0) / options.learning_rate]
-    groups = []
-    for ratio, members in zip(ratios, [parts] if shared else [parts[:1], parts[1:]], strict=True):
-        trained = [weight for part in members for weight in part.parameters() if weight.requires_grad]
+    head_ratio = (options.head_learning_rate or options.learning_rate) / options.learning_rate
+    members = {1.0: parts} if head_ratio == 1 else {1.0: parts[:1], head_ratio: parts[1:]}
+    groups: list[dict[str, Any]] = []
+    for ratio, modules in members.items():
+        trained = [weight for module in modules for weight in module.parameters() if weight.requires_grad]
         for matrix, decay in ((True, options.weight_decay), (False, 0.0)):
             chosen = [weight for weight in trained if (weight.ndim > 1) == matrix]
             groups.append({"params": chosen, "weight_decay": decay, "rate_ratio": ratio})
