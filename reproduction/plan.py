@@ -257,10 +257,12 @@ def students(scale: Scale) -> dict[str, Made]:
     """Models that learn the teacher's vectors of the same texts, as LEAF does: label to model."""
     count = scale.student_texts
     texts = Rows(STUDENT_FILES, count, shape="texts")
-    rate = ("--batch-size", "32", "--learning-rate", "3e-4")
+    # Without dropout: the target is a vector, and noise in it is only noise.
+    training = ("--batch-size", "32", "--dropout", "0", "--learning-rate")
     recipes: dict[str, tuple[Made | None, tuple[str, ...]]] = {
-        "three layers": (None, ("--how", "layers", "--keep", "0,1,2", *rate)),
-        START: (UNTRAINED, ("--how", "vectors", "--bridge", "dense", *rate)),
+        "two layers": (None, ("--how", "layers", "--keep", "0,1", *training, "1e-3")),
+        "three layers": (None, ("--how", "layers", "--keep", "0,1,2", *training, "1e-3")),
+        START: (UNTRAINED, ("--how", "vectors", "--bridge", "dense", *training, "5e-4")),
         "static": (None, ("--how", "static", "--dim", "256")),
     }
     return {

@@ -244,6 +244,28 @@ def test_a_stopped_run_resumes_without_encoding_the_texts_again(tmp_path, worksp
         make(tmp_path / "out", resume=True, bridge="dense")
 
 
+def test_students_of_the_same_texts_share_the_vectors_of_their_teacher(tmp_path, workspace):
+    def make(out, texts, **more):
+        return gemel.distill(
+            workspace / "teacher", texts, out=tmp_path / out, vectors=tmp_path / "shared", **more
+        )
+
+    make("first", workspace / "texts.txt")
+    kept = (tmp_path / "shared" / "manifest.json").read_bytes()
+    assert not (tmp_path / "first" / "distillation" / "vectors").exists()
+    make("second", workspace / "texts.txt")
+    assert (tmp_path / "shared" / "manifest.json").read_bytes() == kept
+    one, two = (
+        (tmp_path / name / "0_StaticEmbedding" / "model.safetensors").read_bytes()
+        for name in ("first", "second")
+    )
+    assert one == two
+    with pytest.raises(InputError, match="shared"):
+        make("third", written(tmp_path / "other.txt", some_texts(100, seed=9)))
+    with pytest.raises(InputError, match="vectors belongs to how=vectors or layers or static"):
+        make("fourth", workspace / "texts.txt", how="pairs", student=workspace / "student")
+
+
 # Layers.
 
 

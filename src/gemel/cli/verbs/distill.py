@@ -69,6 +69,12 @@ Examples:
     help="layers, static: train after the cut or the fit. Default: layers yes, static no.",
 )
 @click.option(
+    "--vectors",
+    metavar="FOLDER",
+    help="vectors, layers, static: store the teacher's vectors here, for other students of the same texts. "
+    "Default: in --out.",
+)
+@click.option(
     "--column", "columns", multiple=True, metavar="ROLE=NAME", help="Which column has a role: text=question."
 )
 @click.option("--resume", is_flag=True, help="Resume the distillation in --out.")

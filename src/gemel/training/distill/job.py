@@ -129,7 +129,7 @@ class DistillJob:
         return StudentTexts([data.rows[row] for row in split.train], test)
 
     def vectors(self, texts: Sequence[str]) -> Vectors:
-        """The teacher's vectors of `texts`, stored in the folder and computed once."""
+        """The teacher's vectors of `texts`, computed once: stored in the folder, or where the request says."""
         teacher = self.encoder
         line = Progress(len(texts), "texts encoded by the teacher", shown=self.options.progress)
         done = 0
@@ -140,7 +140,7 @@ class DistillJob:
             done = state.rows
 
         rows = (Row(str(number), text) for number, text in enumerate(texts))
-        folder = self.folder / "vectors"
+        folder = self.request.vectors or self.folder / "vectors"
         fingerprint = teacher.model.fingerprint.to_json()
         encode_to_folder(
             teacher, rows, folder, fingerprint=fingerprint, format="safetensors", progress=advance
@@ -300,6 +300,7 @@ _ONLY: Mapping[str, tuple[How, ...]] = {
     "keep": ("layers",),
     "dim": ("static",),
     "train": ("layers", "static"),
+    "vectors": ("vectors", "layers", "static"),
 }
 """Methods that a setting belongs to; other settings belong to all."""
 
@@ -329,6 +330,9 @@ class DistillRequest:
     """Of static: dimensions. None: 256."""
     train: bool | None = None
     """Of layers and static: train the student too. None: layers yes, static no."""
+    vectors: Path | None = None
+    """Of vectors, layers and static: a folder for the teacher's vectors, which other students of the same texts reuse.
+    None: in `out`."""
     columns: Mapping[str, str] | None = None
     """Role to column, for columns with unusual names."""
     resume: bool = False
