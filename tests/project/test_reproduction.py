@@ -409,7 +409,9 @@ def test_students_are_judged_by_shares_of_the_teacher(tmp_path):
         for label, seconds in (("teacher", 10.0), ("three layers", 2.0), ("static", 0.1))
     ]
     result = {"student": {"rows": rows}, "front": {"rows": speeds}}
-    verdicts = [row[-1] for row in timed_rows(result) if row[0] in ("student", "front")]
+    judged = [row for row in timed_rows(result) if row[0] in ("student", "front")]
+    assert {row[-1] for row in judged if "two layers" in row[1]} == {"not run"}
+    verdicts = [row[-1] for row in judged if "three layers" in row[1] or "static" in row[1]]
     assert verdicts == ["**holds**"] * 4 + ["**undecided**", "**holds**"]
     assert "| three layers | 50 | × 5.00 |" in PARTS["front"][1](result["front"])
     pytest.importorskip("matplotlib", reason="figures are drawn by matplotlib")
