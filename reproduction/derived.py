@@ -40,8 +40,7 @@ def files_of(rows: Rows, folders: Folders) -> list[Path]:
 def _table(rows: Rows, sources: Sequence[Path]) -> Table:
     tables = [_read(source) for source in sources]
     if rows.shape == "texts":
-        texts = dict.fromkeys(text for table in tables for text in _texts(table))
-        result = [{"text": text} for text in texts]
+        result = [{"text": text} for text in _distinct_texts(tables, rows)]
     else:
         shared = [name for name in tables[0][0] if all(name in table[0] for table in tables)]
         result = [{name: row[name] for name in shared} for table in tables for row in table]
@@ -85,6 +84,17 @@ NOT_TEXTS = {
 def _texts(table: Table) -> Iterator[str]:
     for row in table:
         yield from (value for name, value in row.items() if name not in NOT_TEXTS and value.strip())
+
+
+def _distinct_texts(tables: Sequence[Table], rows: Rows) -> list[str]:
+    """The texts of all files, each once; of a file at most `rows.each` that no earlier one has."""
+    texts: dict[str, None] = {}
+    for table in tables:
+        own = [text for text in dict.fromkeys(_texts(table)) if text not in texts]
+        if rows.each:
+            random.Random(rows.seed).shuffle(own)
+        texts |= dict.fromkeys(own[: rows.each])
+    return list(texts)
 
 
 def _fold(table: Table, by: str, number: int, of: int, *, held_out: bool) -> Table:

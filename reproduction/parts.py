@@ -22,6 +22,8 @@ class Rows:
     fold: tuple[str, int, int] | None = None
     """(pairs or topics, number of the fold, folds): what is outside the fold; inside it if `held_out`."""
     held_out: bool = False
+    each: int | None = None
+    """Of shape texts: the most texts of each file, drawn at random, so that no file dominates. None: all."""
 
     @property
     def made(self) -> bool:
@@ -32,7 +34,8 @@ class Rows:
     def name(self) -> str:
         """Of the file that is made."""
         stem = "nli" if self.files == NLI else "+".join(file.split("/")[-1] for file in self.files)
-        parts = [stem[:60], self.shape, f"{self.count}-s{self.seed}" if self.count else ""]
+        drawn = f"{self.count}-s{self.seed}" if self.count else f"each-{self.each}" if self.each else ""
+        parts = [stem[:60], self.shape, drawn]
         if self.fold:
             by, number, of = self.fold
             parts.append(f"{by}{number}of{of}-{'held' if self.held_out else 'rest'}")

@@ -256,7 +256,7 @@ def table6(scale: Scale) -> list[Row]:
 def students(scale: Scale) -> dict[str, Made]:
     """Models that learn the teacher's vectors of the same texts, as LEAF does: label to model."""
     count = scale.student_texts
-    texts = Rows(STUDENT_FILES, count, shape="texts")
+    texts = Rows(STUDENT_FILES, each=count, shape="texts")
     # Without dropout: the target is a vector, and noise in it is only noise.
     training = ("--batch-size", "32", "--dropout", "0", "--learning-rate")
     recipes: dict[str, tuple[Made | None, tuple[str, ...]]] = {

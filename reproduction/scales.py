@@ -44,6 +44,7 @@ class Scale:
     senteval_folds: int
     """Of sets without a split, and inside each of them; SentEval has 10."""
     student_texts: int | None
+    """Of each file."""
     retrieval: bool
     """The students also search and cluster."""
     rounds: int
@@ -71,7 +72,7 @@ SCALES = {
         senteval=("cr", "trec", "mrpc"),
         senteval_rows=2000,
         senteval_folds=3,
-        student_texts=4000,
+        student_texts=200,
         retrieval=False,
         rounds=200,
     ),
@@ -95,7 +96,7 @@ SCALES = {
         senteval=SENTEVAL,
         senteval_rows=10_000,
         senteval_folds=5,
-        student_texts=200_000,
+        student_texts=10_000,
         retrieval=True,
         rounds=1000,
     ),

@@ -26,6 +26,8 @@ def sentence(table: str, scale_name: str) -> str:
         "5": f"At most {_many(scale.senteval_rows)} training rows for a classifier, {scale.senteval_folds} folds.",
         "6": f"NLI: {scale.ablation_pairs:,} pairs a run, {len(scale.seeds)} seeds. {_runs(scale)}.",
         "collapse": f"NLI: {scale.collapse_pairs:,} pairs in batches of 32; {len(scale.seeds)} seeds of the fix.",
-        "student": f"{_many(scale.student_texts)} texts.",
+        "student": "All texts."
+        if scale.student_texts is None
+        else f"At most {scale.student_texts:,} texts of a file.",
     }
     return f"Scale `{scale_name}`. {sentences.get(table, '')}".rstrip()

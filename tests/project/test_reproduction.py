@@ -355,6 +355,20 @@ def collapse_row(label, seed, score, rank, warnings=()):
     return {"label": label, "seed": seed, "steps": steps, "warnings": list(warnings)}
 
 
+def test_texts_of_several_files_are_distinct_and_limited_by_file(tmp_path):
+    write_gz(tmp_path / "a.tsv.gz", ["label\tsentence", "1\tone", "1\ttwo", "0\tone", "0\tthree"])
+    write_gz(tmp_path / "b.tsv.gz", ["id\ttext", "1\tfour", "2\ttwo"])
+    folders = Folders(str(tmp_path), "", str(tmp_path))
+
+    def texts(**more):
+        rows = Rows(("a", "b"), shape="texts", **more)
+        return derived.files_of(rows, folders)[0].read_text(encoding="utf-8").split()[1:]
+
+    assert texts() == ["one", "two", "three", "four"]
+    some = texts(each=2)
+    assert len(some) == len(set(some)) and set(some[:2]) <= {"one", "two", "three"} and "four" in some[2:]
+
+
 def test_the_fix_of_the_collapse_is_compared_seed_by_seed(tmp_path):
     warning = {"step": 75, "text": "the vectors use few directions"}
     rows = [
