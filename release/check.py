@@ -119,19 +119,22 @@ def main() -> int:
 
 
 class Results:
-    """The rows of the table, and the file of results, which keeps the steps of earlier runs of the same commit."""
+    """The rows of the table, and the file of results. Each step names the commit that it tried."""
 
     def __init__(self, wanted: list[str], missing: bool) -> None:
         self.wanted = wanted
         self.commit = git("rev-parse", "HEAD")
         self.own: dict[str, dict[str, Any]] = {}
-        self.skip = {name for name, facts in self.rows().items() if missing and "failed" not in facts}
+        self.skip = {
+            name
+            for name, facts in self.rows().items()
+            if missing and "failed" not in facts and facts["commit"] == self.commit
+        }
 
     def rows(self) -> dict[str, dict[str, Any]]:
-        """Steps of this run, and those in the file if they are of the same commit: two runs may go side by side."""
+        """Steps of this run, and those in the file that it did not repeat: two runs may go side by side."""
         before = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.is_file() else {}
-        kept = before.get("steps", {}) if before.get("commit") == self.commit else {}
-        return {**kept, **self.own}
+        return {**before.get("steps", {}), **self.own}
 
     def step(self, name: str, work: Callable[[], dict[str, Any]], kind: str | None = None) -> None:
         """Run one step, unless it is not among the requested ones or has passed before."""
@@ -143,7 +146,7 @@ class Results:
         except Failed as error:
             facts = {"failed": str(error)}
         seconds = round(time.monotonic() - started)
-        self.own[name] = facts
+        self.own[name] = {**facts, "commit": self.commit}
         self.write()
         shown = ", ".join(
             f"{key} {value}" for key, value in facts.items() if isinstance(value, str | int | float)
@@ -152,7 +155,6 @@ class Results:
 
     def write(self) -> None:
         facts = {
-            "commit": self.commit,
             "date": datetime.now(UTC).date().isoformat(),
             "machine": f"{platform.system()} {platform.machine()}",
             "steps": self.rows(),

