@@ -12,7 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from page_checks import CONTRAST
+
 ROOT = Path(__file__).parents[2]
+CHROMIUM = shutil.which("chromium")
 needs_generator = pytest.mark.skipif(
     find_spec("zensical") is None, reason="needs pip install --requirement tools/docs/requirements.txt"
 )
@@ -127,7 +130,7 @@ def test_the_first_page_shows_a_terminal_bars_and_the_version(site):
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert f"gemel {project['version']}" in home
     assert "pictures/terminal.svg" in home
-    assert 'class="bars"' in home
+    assert 'class="bars speed-bars"' in home
     assert "Edit this page" not in home
 
 
@@ -160,6 +163,117 @@ def test_several_versions_are_listed_newest_first(tmp_path, program, monkeypatch
     assert [entry["version"] for entry in listed] == ["0.10.0", "0.10.0rc1", "0.9.0"]
     assert [entry["aliases"] for entry in listed] == [["latest"], [], []]
     assert "url=0.10.0/index.html" in (tmp_path / "index.html").read_text(encoding="utf-8")
+
+
+# In a browser
+
+
+@pytest.fixture(scope="module")
+def browser():
+    if CHROMIUM is None:
+        pytest.skip("needs an installed Chromium")
+    playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright")
+    with playwright.sync_playwright() as running:
+        arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
+        opened = running.chromium.launch(executable_path=CHROMIUM, args=arguments)
+        yield opened
+        opened.close()
+
+
+@pytest.fixture
+def reader(site, browser):
+    """A function that opens a page of the site from the disk; a complaint or a request to a host fails the test."""
+    contexts, complaints = [], []
+
+    def read(name, **settings):
+        context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **settings})
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(20_000)
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("console", lambda told: complaints.append(told.text) if told.type == "error" else None)
+        page.on(
+            "request",
+            lambda sent: complaints.append(sent.url) if sent.url.startswith(("http:", "https:")) else None,
+        )
+        page.goto(f"file://{site}/{name}")
+        return page
+
+    yield read
+    for context in contexts:
+        context.close()
+    assert complaints == []
+
+
+@needs_generator
+@pytest.mark.parametrize("width", [1280, 390])
+def test_search_finds_pages_without_a_server(reader, width):
+    page = reader("faq.html", viewport={"width": width, "height": 844})
+    field = page.get_by_role("combobox")
+    for _ in range(20):  # the shortcut works once the scripts of the page have started
+        page.keyboard.press("Control+k")
+        page.wait_for_timeout(500)
+        if field.count() and field.is_visible():
+            break
+    field.fill("threshold")
+    hit = page.get_by_role("option", name="Which threshold means").first
+    hit.wait_for()
+    assert "faq.html" in hit.evaluate("it => it.closest('a')?.href ?? it.querySelector('a').href")
+
+
+@needs_generator
+def test_the_dark_colors_are_remembered(reader):
+    page = reader("faq.html", color_scheme="light")
+    scheme = "document.body.getAttribute('data-md-color-scheme')"
+    assert page.evaluate(scheme) == "default"
+    page.locator("label.md-header__button[for^='__palette']:visible").first.click()
+    page.wait_for_function(f"{scheme} === 'slate'")
+    page.goto(page.url.replace("faq", "comparison"))
+    page.wait_for_function(f"{scheme} === 'slate'")
+
+
+@needs_generator
+def test_code_blocks_have_a_button_that_copies_them(reader):
+    page = reader("tutorial.html", permissions=["clipboard-read", "clipboard-write"])
+    button = page.locator(".md-code__button, .md-clipboard").first
+    button.click()
+    page.wait_for_function("navigator.clipboard.readText().then(text => text.includes('pip install'))")
+
+
+@needs_generator
+@pytest.mark.slow
+def test_no_page_is_wider_than_a_phone_or_lacks_a_picture(site, reader):
+    page = reader("index.html", viewport={"width": 390, "height": 844}, is_mobile=True)
+    wide, broken = [], []
+    for path in sorted(site.rglob("*.html")):
+        if path.name == "404.html":  # written for the root of a server
+            continue
+        page.goto(f"file://{path}")
+        if page.evaluate("Math.max(document.documentElement.scrollWidth, innerWidth)") > 390:
+            wide.append(path.name)
+        broken += page.evaluate(
+            "[...document.images].filter(it => it.complete && !it.naturalWidth).map(it => it.src)"
+        )
+    assert (wide, broken) == ([], [])
+
+
+@needs_generator
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(("width", "shown"), [(1280, "speed-bars"), (390, "speed-bars-phone")])
+def test_the_first_page_is_readable(reader, scheme, width, shown):
+    page = reader("index.html", viewport={"width": width, "height": 844}, color_scheme=scheme)
+    assert page.locator("svg.bars:visible").get_attribute("class").split()[-1] == shown
+    assert page.locator(f"svg.{shown} text").first.bounding_box()["height"] > 10
+    pale = [
+        text for text in page.evaluate(CONTRAST, 4.5) if "headerlink" not in text
+    ]  # shown under the mouse
+    assert pale == []
+
+
+def test_the_pictures_of_the_site_are_small():
+    pictures = sorted((ROOT / "docs" / "pictures").glob("site-*.png"))
+    assert len(pictures) == 4
+    assert all(picture.stat().st_size < 300_000 for picture in pictures)
 
 
 def test_the_pictures_of_the_first_page_are_fresh():

@@ -209,11 +209,26 @@ def _colored(line: str) -> str:
 
 GROUPS = {"float32": "float32, the same vectors", "int8": "int8"}
 OURS = ("gemel", "gemel-int8")
-ROW, GROUP, LEFT, RIGHT, SCALE = 26, 34, 236, 60, 300
+GROUP, RIGHT = 34, 60
 
 
-def bars(_: str) -> str:
+@dataclass(frozen=True)
+class Layout:
+    """Where names and bars stand: next to each other, or on a telephone one above the other."""
+
+    row: float
+    left: float
+    scale: float
+    name_end: float | None
+    """Where names end; None: they begin at the left, above their bar."""
+
+
+BARS = {"speed-bars.svg": Layout(26, 236, 300, 224), "speed-bars-phone.svg": Layout(46, 0, 280, None)}
+
+
+def bars(file: str) -> str:
     """Texts per second of gemel and of all peers in the same run, in float32 and int8."""
+    layout = BARS[file]
     results = json.loads(RESULTS.read_text(encoding="utf-8"))
     rates = {
         key: system["rates"]["stsb-test"]["texts_per_second"]
@@ -232,14 +247,18 @@ def bars(_: str) -> str:
         for key, rate in sorted(group.items(), key=lambda item: -item[1]):
             name = results["systems"][key]["title"].removesuffix(f" {precision}")
             kind = "ours" if key in OURS else "peer"
-            long = SCALE * rate / largest
+            long = layout.scale * rate / largest
+            beside = layout.name_end is not None
+            top = y if beside else y + 20
+            x, side = (number(layout.name_end), "name ") if layout.name_end is not None else ("0", "")
             parts += [
-                f'<text x="{LEFT - 12}" y="{number(y + 16)}" class="name {kind}">{escape(name)}</text>',
-                f'<rect x="{LEFT}" y="{number(y + 2)}" width="{number(long)}" height="19" rx="3" class="bar {kind}"/>',
-                f'<text x="{number(LEFT + long + 8)}" y="{number(y + 16)}" class="{kind}">{rate:,.0f}</text>',
+                f'<text x="{x}" y="{number(y + 16)}" class="{side}{kind}">{escape(name)}</text>',
+                f'<rect x="{number(layout.left)}" y="{number(top + 2)}" width="{number(long)}" height="19" rx="3" '
+                f'class="bar {kind}"/>',
+                f'<text x="{number(layout.left + long + 8)}" y="{number(top + 16)}" class="{kind}">{rate:,.0f}</text>',
             ]
-            y += ROW
-    width, height = LEFT + SCALE + RIGHT, round(y + 10)
+            y += layout.row
+    width, height = round(layout.left + layout.scale + RIGHT), round(y + 10)
     colors = "svg{color:#263238}@media (prefers-color-scheme: dark){svg{color:#e6edf3}}"
     style = f"""
 .bars text{{font:13px {SANS};fill:currentColor}}
@@ -247,12 +266,13 @@ def bars(_: str) -> str:
 .bars .bar.ours{{fill:#2f81f7}} .bars .bar.peer{{fill:currentColor;fill-opacity:.28}}
 """
     about = ", ".join(f"{results['systems'][key]['title']} {rate:,.0f}" for key, rate in rates.items())
+    name = file.removesuffix(".svg")
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
-            f'height="{height}" class="bars" role="img" aria-labelledby="bars-title bars-about">',
-            '<title id="bars-title">Texts per second on two cores</title>',
-            f'<desc id="bars-about">{escape(about)}</desc>',
+            f'height="{height}" class="bars {name}" role="img" aria-labelledby="{name}-title {name}-about">',
+            f'<title id="{name}-title">Texts per second on two cores</title>',
+            f'<desc id="{name}-about">{escape(about)}</desc>',
             f"<style>{style}</style><style>{colors}</style>",
             *parts,
             "</svg>\n",
@@ -263,7 +283,7 @@ def bars(_: str) -> str:
 DRAWINGS: dict[str, Callable[[str], str]] = {
     "terminal.svg": terminal,
     "terminal-phone.svg": terminal,
-    "speed-bars.svg": bars,
+    **dict.fromkeys(BARS, bars),
 }
 
 

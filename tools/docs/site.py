@@ -150,9 +150,14 @@ def _edit_link(path: Path) -> str:
 
 
 def _inline(picture: re.Match[str]) -> str:
-    """The drawing as a part of the page, where it has the colors of the page instead of its own."""
-    svg = (DOCS / picture.group(1)).read_text(encoding="utf-8")
-    return svg.replace(re.findall(r"<style>svg.*?</style>", svg)[0], "").replace("\n", "")
+    """The drawing and that for phones as parts of the page, which have the colors of the page."""
+    wide = picture.group(1)
+    drawings = (
+        (DOCS / name).read_text(encoding="utf-8") for name in (wide, wide.replace(".svg", "-phone.svg"))
+    )
+    return "".join(
+        svg.replace(re.findall(r"<style>svg.*?</style>", svg)[0], "").replace("\n", "") for svg in drawings
+    )
 
 
 def _markdown_link(link: re.Match[str], path: Path, name: str, known: set[str]) -> str:
