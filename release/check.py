@@ -339,6 +339,7 @@ def first_run(wheel: Path, home: Path) -> dict[str, Any]:
         "PIPX_HOME": str(home / "pipx"),
         "UV_CACHE_DIR": str(home / "uv"),
         "UV_TOOL_DIR": str(home / "uv-tools"),
+        "UV_PYTHON": str(Path(sys.base_prefix) / "bin" / "python3"),  # it would download one
         "PATH": without_compiler(python),
         "COLUMNS": "100",
     }
@@ -462,7 +463,7 @@ def without_compiler(python: Path) -> str:
     """A PATH with the programs of an environment and a shell, and nothing to compile with."""
     folder = python.parent.parent / "no-compiler"
     folder.mkdir(exist_ok=True)
-    for name in ("sh", "rm", "mkdir", "cat", "ls", "head", "env", "git"):
+    for name in ("sh", "rm", "mkdir", "cat", "ls", "head", "env", "git", "realpath", "dirname"):
         program_path = shutil.which(name)
         if program_path and not (folder / name).exists():
             (folder / name).symlink_to(program_path)
