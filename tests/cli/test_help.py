@@ -107,3 +107,13 @@ def test_a_server_answers_with_the_code():
     assert b'"help":"GEM-306"' in error_body("/search", problem)
     assert b'"help":"GEM-306"' in error_body("/v1/embeddings", problem)
     assert b"help" not in error_body("/search", problem_of(InputError("wrong")))
+
+
+@pytest.mark.parametrize("columns", [40, 60, 79, 80, 200])
+def test_the_start_screen_fits_the_terminal(monkeypatch, capsys, columns):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    assert main([]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= max(columns, 40)
+    assert len([line for line in lines if line.startswith("  gemel")]) == 7
+    assert sum("an HTTP API and a web page" in line for line in lines) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import textwrap
 from dataclasses import dataclass
 
@@ -40,13 +41,29 @@ def command(topic: tuple[str, ...]) -> None:
     if not topic:
         from gemel import __version__
 
-        echo(START.format(version=__version__))
+        echo(_fitted(START.format(version=__version__)))
     elif topic == ("errors",):
         echo("\n".join(f"{entry.code}  {entry.title}" for entry in error_help().values()))
     elif len(topic) == 1 and (topic[0].isdigit() or topic[0].upper().startswith("GEM")):
         echo(_explained(topic[0]))
     else:
         echo(_verb_help(topic))
+
+
+def _fitted(text: str) -> str:
+    """For a terminal of fewer than 80 columns: what a command does stands below it, and sentences are wrapped."""
+    columns = shutil.get_terminal_size((WIDTH, 24)).columns
+    if columns >= WIDTH:
+        return text
+    lines: list[str] = []
+    for line in text.splitlines():
+        command, gap, about = line.partition("   ") if line.startswith("  gemel") else (line, "", "")
+        if line.startswith("   "):
+            command, gap, about = "", " ", line
+        indent = "    " if line.startswith(" ") else ""
+        lines += textwrap.wrap(command, columns, subsequent_indent=indent) if command.strip() else []
+        lines += [f"      {about.strip()}"] if gap else [""] * (not line)
+    return "\n".join(lines)
 
 
 @dataclass(frozen=True)
