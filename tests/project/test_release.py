@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import email
+import json
 import re
 import sys
 import tomllib
@@ -40,6 +41,19 @@ WHEEL = [
     *(f"gemel-0.1.0.dist-info/licenses/{name}" for name in ("LICENSE", "NOTICE")),
 ]
 ARCHIVE = [f"gemel-0.1.0/{name}" for name in IN_ARCHIVE]
+LARGEST = 3_000_000
+"""Bytes of a wheel, as in release/wheels.py."""
+
+
+def recorded():
+    """Steps of release/results.json. The check, which writes it, leaves out tests with this word in their name."""
+    return json.loads((ROOT / "release" / "results.json").read_text(encoding="utf-8"))["steps"]
+
+
+def pythons_that_passed():
+    """Versions such as 3.14.8, as release/results.json has them."""
+    steps = recorded().items()
+    return [facts["version"] for name, facts in steps if name.startswith("Python ") and "failed" not in facts]
 
 
 def test_every_extra_for_users_has_a_promise():
@@ -107,6 +121,53 @@ def test_the_core_has_few_dependencies_and_each_has_its_reason():
     assert [name for name in names if f"| {name} |" not in record] == []
 
 
+def test_the_recorded_wheels_are_small_and_reproducible():
+    steps = recorded()
+    files = {each["file"]: each["bytes"] for each in steps["wheels"]["files"]}
+    for system in ("manylinux", "musllinux"):
+        for machine in ("x86_64", "aarch64"):
+            assert [name for name in files if system in name and name.endswith(f"_{machine}.whl")]
+    assert max(files.values()) <= LARGEST
+    assert steps["same bytes"]["wheels"] == len(files)
+
+
+def test_the_recorded_pythons_are_those_of_the_classifiers():
+    claimed = {line.rpartition(" ")[2] for line in PROJECT["classifiers"] if ":: Python :: 3." in line}
+    assert claimed <= {".".join(version.split(".")[:2]) for version in pythons_that_passed()}
+
+
+def test_the_recorded_vectors_have_the_same_bits_on_every_platform():
+    steps = recorded()
+    levels = {"x86_64": steps["same vectors"], "aarch64": steps["aarch64"], "musl": steps["musl"]}
+    fused = {
+        value
+        for machine, facts in levels.items()
+        for level, value in facts["levels"].items()
+        if machine == "aarch64" or level != "baseline"  # x86_64 does not fuse multiply and add there
+    }
+    assert len(fused) == 1
+
+
+def test_the_install_page_has_the_recorded_numbers():
+    steps = recorded()
+    page = (ROOT / "docs" / "how-to" / "install.md").read_text(encoding="utf-8")
+    core = steps["core footprint"]
+    expected = [
+        f"| the core, installed ({len(core['packages'])} packages) | {core['bytes'] / 1e6:.0f} MB |",
+        f"| installation of the core with an empty cache of pip | {core['seconds']:.0f} s |",
+        f"| tests of the core pass on Python | {', '.join(pythons_that_passed())} |",
+    ]
+    for each in steps["wheels"]["files"]:
+        system = "manylinux" if "manylinux" in each["file"] else "musllinux"
+        machine = "x86_64" if each["file"].endswith("_x86_64.whl") else "aarch64"
+        expected.append(f"| wheel for {system}, {machine} | {each['bytes'] / 1e6:.1f} MB |")
+    for name in PROMISES:
+        if name != "core" and "failed" not in steps[name]:
+            row = re.search(rf"^\| `{name}` \| .* \| (.*) \|$", page, flags=re.MULTILINE)
+            assert row is not None and row[1] == f"{steps[name]['bytes'] / 1e6:,.0f} MB", name
+    assert [line for line in expected if line not in page] == []
+
+
 @pytest.mark.parametrize(
     ("expression", "allowed"),
     [
@@ -132,6 +193,8 @@ def test_licenses_are_found_in_all_the_ways_that_packages_name_them():
     assert read("License: BSD", "Classifier: License :: OSI Approved :: BSD License") == "BSD-3-Clause"
     assert read("Classifier: License :: OSI Approved :: MIT License") == "MIT"
     assert read("License: Whole text", "Classifier: License :: OSI Approved :: MIT License") == "MIT"
+    assert read("License: MIT License", "        ", "        Copyright (c)") == "MIT"
+    assert read("License: Apache 2.0 License") == "Apache-2.0"
     assert read("Name: x") == "unknown"
 
 
