@@ -4,7 +4,8 @@
 # The sources are those of Debian's packages (python3.13, libffi, zlib), from the archive that apt uses here. It has
 # ctypes and zlib and neither ssl nor pip: release/check.py --musl FOLDER/python/bin/python3.13 installs for it.
 # Needs musl-tools, autoconf, automake, libtool and patchelf.
-# shellcheck disable=SC2016,SC2086 - apt expands $(REPO_URI), and the options are several words
+# apt expands $(REPO_URI), and the options are several words:
+# shellcheck disable=SC2016,SC2086
 set -eu
 
 mkdir -p "$1/inc" "$1/lists/partial"
