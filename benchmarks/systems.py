@@ -13,6 +13,7 @@ TORCH = "torch==2.13.0"
 ENVIRONMENTS: dict[str, list[list[str]]] = {
     "st": [["install", TORCH], ["install", "sentence-transformers"]],
     "sttrain": [["install", TORCH], ["install", "sentence-transformers[train]"]],
+    "setfit": [["install", TORCH], ["install", "setfit"]],
     "stonnx": [["install", TORCH], ["install", "sentence-transformers[onnx]"]],
     # torchvision is installed too, is not needed for text, and its default build breaks a torch without CUDA on import
     "stov": [

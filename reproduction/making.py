@@ -17,6 +17,8 @@ from reproduction.locks import alone
 from reproduction.parts import DEVELOPMENT, TEACHER, Folders, Made
 
 DEV = "sts/stsb-dev.tsv.gz"
+RECORD = "made.json"
+"""How a model was made; written last."""
 
 
 def source_of(model: Made, folders: Folders) -> str:
@@ -26,6 +28,11 @@ def source_of(model: Made, folders: Folders) -> str:
     if model.source == "start":
         return str(Path(folders.weights) / model.name)
     return f"glove:{folders.glove}" if model.source == "glove" else model.source
+
+
+def is_there(model: Made, folders: Folders) -> bool:
+    """Whether it needs not be made, or has been made."""
+    return not model.verb or (Path(source_of(model, folders)) / RECORD).exists()
 
 
 def command(model: Made, folders: Folders) -> list[str]:
@@ -75,7 +82,7 @@ def make(model: Made, folders: Folders) -> dict[str, Any]:
 
 def _made(model: Made, folders: Folders) -> dict[str, Any]:
     out = Path(folders.work) / model.name
-    record, words = out / "made.json", command(model, folders)
+    record, words = out / RECORD, command(model, folders)
     line = command_line(words, folders)
     if record.exists():
         result: dict[str, Any] = json.loads(record.read_text(encoding="utf-8"))

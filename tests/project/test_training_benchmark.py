@@ -8,6 +8,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
+import few_shot_sets as few_shot
 import trainers
 
 pytest.importorskip("scipy", reason="intervals need scipy")
@@ -69,3 +70,35 @@ def test_the_peer_starts_from_the_order_and_the_head_of_a_run_of_gemel(tmp_path)
     gemel.train(model, rows, objective="classification", out=tmp_path / "out", device="cpu", **settings)
     trained = gemel.load(tmp_path / "out").checkpoint.relation.weight
     np.testing.assert_allclose(trained, start["weight"], atol=1e-6)
+
+
+def test_few_shot_examples_are_never_test_texts():
+    rows = [(f"text {number}", "ab"[number % 2]) for number in range(1300)]
+    job = few_shot.Job("model", "cr", 8, 0, "head")
+    first, again = few_shot.sample(rows, None, job), few_shot.sample(rows, None, job)
+    assert first == again
+    assert (len(first.texts), len(first.test_texts)) == (16, few_shot.TESTED)
+    assert sorted(first.labels) == ["a"] * 8 + ["b"] * 8
+    assert not set(first.texts) & set(first.test_texts)
+    other = few_shot.sample(rows, None, few_shot.Job("model", "cr", 8, 1, "head"))
+    assert other.test_texts == first.test_texts and other.texts != first.texts
+    split = few_shot.sample(rows, rows[:50], job)
+    assert len(split.test_texts) == 50 and not set(split.texts) & set(split.test_texts)
+
+
+def test_few_shot_sides_are_compared_draw_by_draw():
+    def result(accuracy, seconds):
+        return {"accuracy": accuracy, "cpu_seconds": seconds}
+
+    runs = {
+        "m cr 8 0 head": result(0.70, 0.1),
+        "m cr 8 1 head": result(0.72, 0.1),
+        "m cr 8 0 tuned": result(0.74, 60.0),
+        "m cr 8 1 tuned": result(0.74, 120.0),
+        "m cr 8 1 setfit": result(0.75, 300.0),
+    }
+    [row] = few_shot.summary(runs)
+    assert (row["data"], row["examples"]) == ("cr", 8)
+    assert row["sides"]["tuned"]["minutes"] == 1.5
+    assert row["differences"]["tuned - head"]["mean"] == pytest.approx(3.0)
+    assert row["differences"]["tuned - setfit"]["n"] == 1
