@@ -46,7 +46,7 @@ def command(model: Made, folders: Folders) -> list[str]:
     if model.verb == "distill":
         student = ["--student", source_of(model.start, folders)] if model.start else []
         # All students of the same texts read the vectors that the first one computes.
-        vectors = ["--vectors", str(Path(folders.work) / f"teacher-{model.rows.name}")]
+        vectors = ["--teacher-vectors", str(Path(folders.work) / f"teacher-{model.rows.name}")]
         return ["distill", TEACHER, *student, *flags, *data, *seed, *vectors, *out]
     assert model.start, f"{model.name} has nothing to start from"
     start = source_of(model.start, folders)

@@ -247,7 +247,7 @@ def test_a_stopped_run_resumes_without_encoding_the_texts_again(tmp_path, worksp
 def test_students_of_the_same_texts_share_the_vectors_of_their_teacher(tmp_path, workspace):
     def make(out, texts, **more):
         return gemel.distill(
-            workspace / "teacher", texts, out=tmp_path / out, vectors=tmp_path / "shared", **more
+            workspace / "teacher", texts, out=tmp_path / out, teacher_vectors=tmp_path / "shared", **more
         )
 
     make("first", workspace / "texts.txt")
@@ -262,7 +262,7 @@ def test_students_of_the_same_texts_share_the_vectors_of_their_teacher(tmp_path,
     assert one == two
     with pytest.raises(InputError, match="shared"):
         make("third", written(tmp_path / "other.txt", some_texts(100, seed=9)))
-    with pytest.raises(InputError, match="vectors belongs to how=vectors or layers or static"):
+    with pytest.raises(InputError, match="teacher_vectors belongs to how=vectors or layers or static"):
         make("fourth", workspace / "texts.txt", how="pairs", student=workspace / "student")
 
 

@@ -69,7 +69,7 @@ Examples:
     help="layers, static: train after the cut or the fit. Default: layers yes, static no.",
 )
 @click.option(
-    "--vectors",
+    "--teacher-vectors",
     metavar="FOLDER",
     help="vectors, layers, static: store the teacher's vectors here, for other students of the same texts. "
     "Default: in --out.",

@@ -40,7 +40,7 @@ def distill(  # noqa: PLR0913 - each is a thing that the user names
     keep: Sequence[int] = (),
     dim: int | None = None,
     train: bool | None = None,
-    vectors: str | Path | None = None,
+    teacher_vectors: str | Path | None = None,
     columns: Mapping[str, str] | None = None,
     resume: bool = False,
     options: TrainOptions | None = None,
@@ -52,7 +52,7 @@ def distill(  # noqa: PLR0913 - each is a thing that the user names
     how: "pairs" (the student learns the scores of pairs by the teacher, also a cross-encoder), "vectors" (the student
     learns the teacher's vectors, also of translations), "layers" (the teacher with fewer layers), "static" (a static
     model; needs no torch). None: chosen by the other arguments.
-    vectors: a folder for the teacher's vectors; another student of the same texts then need not compute them again.
+    teacher_vectors: a folder for the teacher's vectors; another student of the same texts need not compute them again.
     `changes` are fields of TrainOptions by name; `say` is called with each note on data and progress.
     """
     train_options = TrainOptions.of(options, changes, "distill")
@@ -74,7 +74,7 @@ def distill(  # noqa: PLR0913 - each is a thing that the user names
         keep=tuple(keep),
         dim=dim,
         train=train,
-        vectors=None if vectors is None else Path(vectors),
+        teacher_vectors=None if teacher_vectors is None else Path(teacher_vectors),
         columns=columns,
         resume=resume,
     )

@@ -140,7 +140,7 @@ class DistillJob:
             done = state.rows
 
         rows = (Row(str(number), text) for number, text in enumerate(texts))
-        folder = self.request.vectors or self.folder / "vectors"
+        folder = self.request.teacher_vectors or self.folder / "vectors"
         fingerprint = teacher.model.fingerprint.to_json()
         encode_to_folder(
             teacher, rows, folder, fingerprint=fingerprint, format="safetensors", progress=advance
@@ -300,7 +300,7 @@ _ONLY: Mapping[str, tuple[How, ...]] = {
     "keep": ("layers",),
     "dim": ("static",),
     "train": ("layers", "static"),
-    "vectors": ("vectors", "layers", "static"),
+    "teacher_vectors": ("vectors", "layers", "static"),
 }
 """Methods that a setting belongs to; other settings belong to all."""
 
@@ -330,7 +330,7 @@ class DistillRequest:
     """Of static: dimensions. None: 256."""
     train: bool | None = None
     """Of layers and static: train the student too. None: layers yes, static no."""
-    vectors: Path | None = None
+    teacher_vectors: Path | None = None
     """Of vectors, layers and static: a folder for the teacher's vectors, which other students of the same texts reuse.
     None: in `out`."""
     columns: Mapping[str, str] | None = None
