@@ -32,7 +32,8 @@ def files_of(rows: Rows, folders: Folders) -> list[Path]:
     if not target.exists():
         target.parent.mkdir(parents=True, exist_ok=True)
         part = target.with_suffix(f".{os.getpid()}.part")
-        _write(part, _table(rows, sources))
+        table = _table(rows, sources)
+        _write(part, _unseen(table, files_of(rows.without, folders)[0]) if rows.without else table)
         part.replace(target)
     return [target]
 
@@ -95,6 +96,17 @@ def _distinct_texts(tables: Sequence[Table], rows: Rows) -> list[str]:
             random.Random(rows.seed).shuffle(own)
         texts |= dict.fromkeys(own[: rows.each])
     return list(texts)
+
+
+def _unseen(table: Table, seen: Path) -> Table:
+    """The rows of which no text is in the file of texts `seen`."""
+    known = {_letters(line) for line in seen.read_text(encoding="utf-8").splitlines()[1:]}
+    return [row for row in table if known.isdisjoint(map(_letters, _texts([row])))]
+
+
+def _letters(text: str) -> str:
+    """Without case, punctuation and spacing: data sets differ in these."""
+    return " ".join("".join(letter if letter.isalnum() else " " for letter in text.lower()).split())
 
 
 def _fold(table: Table, by: str, number: int, of: int, *, held_out: bool) -> Table:

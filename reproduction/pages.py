@@ -132,7 +132,11 @@ def rate_table(content: Content) -> str:
     return grid(["Spearman on the development part", *rates.CANDIDATES], body)
 
 
-MEASURES = {"retrieval": "nDCG@10 × 100", "clustering": "V-measure × 100"}
+MEASURES = {
+    "unseen": "Spearman × 100, pairs of unseen sentences",
+    "retrieval": "nDCG@10 × 100",
+    "clustering": "V-measure × 100",
+}
 
 
 def collapse(content: Content) -> str:

@@ -24,11 +24,13 @@ class Rows:
     held_out: bool = False
     each: int | None = None
     """Of shape texts: the most texts of each file, drawn at random, so that no file dominates. None: all."""
+    without: Rows | None = None
+    """Rows with a text of these are left out; texts are compared by their letters and digits."""
 
     @property
     def made(self) -> bool:
         """A new file is written for it."""
-        return bool(self.count or self.shape or self.fold)
+        return bool(self.count or self.shape or self.fold or self.without)
 
     @property
     def name(self) -> str:
@@ -39,6 +41,8 @@ class Rows:
         if self.fold:
             by, number, of = self.fold
             parts.append(f"{by}{number}of{of}-{'held' if self.held_out else 'rest'}")
+        if self.without:
+            parts.append("unseen")
         return "-".join(part for part in parts if part)
 
 

@@ -253,10 +253,13 @@ def table6(scale: Scale) -> list[Row]:
     return rows
 
 
+def _student_texts(scale: Scale) -> Rows:
+    return Rows(STUDENT_FILES, each=scale.student_texts, shape="texts")
+
+
 def students(scale: Scale) -> dict[str, Made]:
     """Models that learn the teacher's vectors of the same texts, as LEAF does: label to model."""
-    count = scale.student_texts
-    texts = Rows(STUDENT_FILES, each=count, shape="texts")
+    count, texts = scale.student_texts, _student_texts(scale)
     # Without dropout: the target is a vector, and noise in it is only noise.
     training = ("--batch-size", "32", "--dropout", "0", "--learning-rate")
     recipes: dict[str, tuple[Made | None, tuple[str, ...]]] = {
@@ -286,7 +289,10 @@ def student(scale: Scale) -> list[Row]:
         tuple(Rows((f"clustering/{name}",)) for name in ("agnews8000", "searchsnippets")),
     )
     models = {"teacher": PUBLISHED, **students(scale)}
-    suites = (sts(scale), retrieval, clustering) if scale.retrieval else (sts(scale),)
+    # Sentences of STS are in other data sets, too: are students better on those that they saw?
+    tests = (Rows((f"sts/{name}-test",), without=_student_texts(scale)) for name in scale.sts)
+    unseen = Suite("unseen", "sts", tuple(tests))
+    suites = (sts(scale), unseen, retrieval, clustering) if scale.retrieval else (sts(scale),)
     rows = [Row(label, model, suite) for suite in suites for label, model in models.items()]
     if scale.retrieval:
         queries = {label: model for label, model in students(scale).items() if label != "static"}

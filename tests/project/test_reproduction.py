@@ -369,6 +369,15 @@ def test_texts_of_several_files_are_distinct_and_limited_by_file(tmp_path):
     assert len(some) == len(set(some)) and set(some[:2]) <= {"one", "two", "three"} and "four" in some[2:]
 
 
+def test_pairs_with_a_text_that_was_seen_are_left_out(tmp_path):
+    write_gz(tmp_path / "a.tsv.gz", ["label\tsentence", "1\tA cat, asleep."])
+    write_gz(tmp_path / "sts.tsv.gz", ["sentence1\tsentence2\tscore", "a cat asleep\ta dog\t1", "x\ty\t2"])
+    rows = Rows(("sts",), without=Rows(("a",), shape="texts"))
+    file = derived.files_of(rows, Folders(str(tmp_path), "", str(tmp_path)))[0]
+    assert file.name == "sts-unseen.tsv"
+    assert file.read_text(encoding="utf-8").splitlines() == ["sentence1\tsentence2\tscore", "x\ty\t2"]
+
+
 def test_the_fix_of_the_collapse_is_compared_seed_by_seed(tmp_path):
     warning = {"step": 75, "text": "the vectors use few directions"}
     rows = [
