@@ -17,7 +17,21 @@ KERNELS = {  # module: its source, the headers next to it, and its compiler flag
     # Multiply and add are fused only where the source does so explicitly: the bits of a row depend on it.
     "gemel.encoder.native": (
         "kernel.cpp",
-        ("vector", "matmul", "amx", "int8", "bfloat16", "network", "attention", "team", "head", "processor"),
+        (
+            *(
+                "vector",
+                "matmul",
+                "amx",
+                "int8",
+                "bfloat16",
+                "network",
+                "attention",
+                "team",
+                "head",
+                "processor",
+            ),
+            "wordpiece",
+        ),
         ["-ffp-contract=off"],
     ),
     # Sums here are bounds that allow for rounding, or exact: fusing does not change results.

@@ -17,7 +17,11 @@ from pathlib import Path
 
 from fuzz.target import ROOT
 
-PROGRAMS = {"kernel-encoder": ("fuzz_encoder.cpp", "encoder"), "kernel-scan": ("fuzz_scan.cpp", "scan")}
+PROGRAMS = {
+    "kernel-encoder": ("fuzz_encoder.cpp", "encoder"),
+    "kernel-wordpiece": ("fuzz_wordpiece.cpp", "encoder"),
+    "kernel-scan": ("fuzz_scan.cpp", "scan"),
+}
 """Name: source in `fuzz/native`, and the package whose kernel it includes."""
 SECONDS_TO_BUILD = 900
 _FLAGS = [

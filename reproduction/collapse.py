@@ -7,13 +7,13 @@ that is tested: a learning rate of its own for the head (`gemel train --head-lea
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from gemel.training.journal import read_journal
-from reproduction.making import make
+from reproduction.making import RECORD, commands, make
 from reproduction.parts import NLI, START, Folders, Made, Rows
 from reproduction.scales import Scale
 
@@ -65,30 +65,41 @@ class Trial:
 
 
 def trials(scale: Scale) -> Iterator[Trial]:
-    """The rates first, then the objectives, what the head sees, and the seeds of the fix."""
-    for rate in (LOW, MIDDLE, HIGH):
+    """The rates first, then the fix, the objectives, what the head sees, and more seeds of the rates and of the fix.
+
+    A scale with one rate compares the fix only.
+    """
+    every = scale.collapse_rates
+    for rate in every:
         yield Trial("classification", rate)
-    for rate in (LOW, HIGH):
+    for rate in every:
         yield Trial("classification", rate, HEAD_RATE)
+    if len(every) == 1:
+        return
     for rate in (LOW, HIGH):
         yield Trial("ranking", rate)
         yield Trial("regression", rate)
     for concat in CONCATS:
         yield Trial("classification", HIGH, concat=concat)
     for seed in scale.seeds[1:]:
-        for rate in (LOW, HIGH):
+        for rate in every:
             yield Trial("classification", rate, seed=seed)
             yield Trial("classification", rate, HEAD_RATE, seed=seed)
 
 
-def collapse(scale: Scale, folders: Folders) -> Iterator[dict[str, Any]]:
-    """A row for each trial, as soon as it is there."""
-    for trial in trials(scale):
-        model = trial.model(scale)
-        made = make(model, folders)
-        journal = read_journal(Path(folders.work) / model.name / "training" / "metrics.jsonl")
-        kept = {name: made[name] for name in ("command", "seconds", "seed")}
-        yield {"label": trial.label, "model": model.name, **kept, **over_steps(journal)}
+def observe(
+    trial: Trial, scale: Scale, folders: Folders, stored: Sequence[dict[str, Any]] = ()
+) -> dict[str, Any]:
+    """The row of a trial, which is run unless one of the `stored` rows was made by the same command."""
+    model = trial.model(scale)
+    there = (Path(folders.work) / model.name / RECORD).exists()
+    earlier = [row for row in stored if [row["command"]] == commands(model, folders)]
+    if earlier and not there:
+        return earlier[0]
+    made = make(model, folders)
+    journal = read_journal(Path(folders.work) / model.name / "training" / "metrics.jsonl")
+    kept = {name: made[name] for name in ("command", "seconds", "seed")}
+    return {"label": trial.label, "model": model.name, **kept, **over_steps(journal)}
 
 
 def over_steps(journal: list[dict[str, Any]]) -> dict[str, Any]:

@@ -80,8 +80,10 @@ def sts_figure(figure: Figure, result: Results) -> None:
 
 COLLAPSE_STYLES = {
     "classification, 2e-5": {"color": OURS, "linestyle": "--"},
+    "classification, 6e-5": {"color": OURS, "linestyle": ":"},
     "classification, 2e-4": {"color": OURS},
     "classification, 2e-5, head 1e-3": {"color": "#2f855a", "linestyle": "--"},
+    "classification, 6e-5, head 1e-3": {"color": "#2f855a", "linestyle": ":"},
     "classification, 2e-4, head 1e-3": {"color": "#2f855a"},
     "regression, 2e-4": {"color": "#9b2c2c"},
     "ranking, 2e-4": {"color": THEIRS},
@@ -129,12 +131,15 @@ def front_figure(figure: Figure, result: Results) -> None:
             across = [speeds[label] / speeds["teacher"] for label in shown]
             up = [100 * scores[label] / scores["teacher"] for label in shown]
             axes.plot(across, up, style, label=name)
+    scored = {row["label"] for row in rows}
     for label, speed in speeds.items():
-        axes.annotate(label, (speed / speeds["teacher"], 104), ha="center", fontsize=9)
+        if label in scored or not rows:
+            at = (speed / speeds["teacher"], 103)
+            axes.annotate(label, at, rotation=35, rotation_mode="anchor", fontsize=9)
     axes.set_xscale("log")
     axes.set_xlim(0.7, 1.6 * max(speeds.values()) / speeds["teacher"])
     axes.xaxis.set_major_formatter("× {x:g}")
-    axes.set_ylim(top=107)
+    axes.set_ylim(top=112)
     axes.set_xlabel("sentences per second, times the teacher's")
     axes.set_ylabel("% of the teacher's score")
     axes.set_title("Students of all-MiniLM-L6-v2")

@@ -30,11 +30,6 @@ def source_of(model: Made, folders: Folders) -> str:
     return f"glove:{folders.glove}" if model.source == "glove" else model.source
 
 
-def is_there(model: Made, folders: Folders) -> bool:
-    """Whether it needs not be made, or has been made."""
-    return not model.verb or (Path(source_of(model, folders)) / RECORD).exists()
-
-
 def command(model: Made, folders: Folders) -> list[str]:
     """The words after `gemel`, without --resume and --threads, which depend on the machine."""
     assert model.rows, f"{model.name} has nothing to learn from"
@@ -68,6 +63,14 @@ def command_line(words: list[str], folders: Folders) -> str:
     for path, short in ((folders.work, "work"), (folders.data, "data"), (folders.weights, "weights")):
         line = line.replace(str(path), short)
     return line
+
+
+def commands(model: Made, folders: Folders) -> list[str]:
+    """Of the model and of those that it starts from, the first one first."""
+    if not model.verb:
+        return []
+    before = commands(model.start, folders) if model.start else []
+    return [*before, command_line(command(model, folders), folders)]
 
 
 def make(model: Made, folders: Folders) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from gemel.evaluation.task import Scores
 from reproduction.adjusted import TwoModels, adjusted
 from reproduction.derived import files_of
 from reproduction.locks import alone
-from reproduction.making import make, source_of
+from reproduction.making import commands, make, source_of
 from reproduction.parts import NLI, Folders, Row, Rows, Suite
 
 AVERAGE = "average"
@@ -35,7 +35,9 @@ def measure(row: Row, folders: Folders, rounds: int) -> dict[str, Any]:
     with alone(folders, f"{path.parent.name}-{path.stem}"):
         measured = _measured(row, folders, rounds, path)
     names = {"label": row.label, "model": row.model.name, "suite": row.suite.name}
-    more = {"pooling": row.pooling} if row.pooling else {}
+    more: dict[str, Any] = {"pooling": row.pooling} if row.pooling else {}
+    if row.model.start and row.model.start.verb:
+        more["before"] = commands(row.model.start, folders)
     # The row's seed, which may be the number of a fold; that of the training is in the command.
     return {**names, **more, **made, **measured, "seed": row.seed}
 

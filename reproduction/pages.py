@@ -6,7 +6,9 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from gemel.training.watch import NARROW
 from reproduction import paper, rates
+from reproduction.collapse import HEAD_RATE, HIGH, MIDDLE
 from reproduction.differences import over_seeds
 from reproduction.plan import CONCATS, POOLINGS
 from reproduction.stored_results import Content, Line, lines_of
@@ -140,7 +142,7 @@ MEASURES = {
 
 
 def collapse(content: Content) -> str:
-    """One line per setting: the last evaluation, over seeds, and the first warning."""
+    """One line per setting: the last evaluation, over seeds, and when the rule of the warning first applies."""
     settings: dict[str, list[Content]] = {}
     for row in content["rows"]:
         settings.setdefault(row["label"], []).append(row)
@@ -148,8 +150,9 @@ def collapse(content: Content) -> str:
     for label, rows in settings.items():
         last = [row["steps"][-1] for row in rows]
         cells = [_over(last, "score"), _over(last, "effective_rank"), _over(last, "mean_cosine")]
-        warned = [row["warnings"][0]["step"] for row in rows if row["warnings"]]
-        when = f"{len(warned)} of {len(rows)}, from step {min(warned)}" if warned else "none"
+        warned = [step for row in rows if (step := _narrow_from(row["steps"])) is not None]
+        steps = ", ".join(map(str, warned))
+        when = f"{len(warned)} of {len(rows)}, at step {steps}" if warned else f"0 of {len(rows)}"
         body.append([label, str(len(rows)), *cells, when])
     start = content["rows"][0]["steps"][0]
     text = (
@@ -157,7 +160,13 @@ def collapse(content: Content) -> str:
         f"mean cosine {start['mean_cosine']:.2f}. After {content['rows'][0]['steps'][-1]['step']} steps:\n\n"
     )
     head = ["objective, (head), rate", "seeds", "STS, development part", "effective rank", "mean cosine"]
-    return text + grid([*head, "runs that warned"], body) + "\n" + _repaired(settings)
+    return text + grid([*head, "below a quarter of the rank"], body) + "\n" + _repaired(settings)
+
+
+def _narrow_from(steps: Sequence[Content]) -> int | None:
+    """The first evaluation at which `gemel train` warns of few directions."""
+    limit = NARROW * steps[0]["effective_rank"]
+    return next((each["step"] for each in steps if each["effective_rank"] < limit), None)
 
 
 def _over(last: Sequence[Content], name: str) -> str:
@@ -168,21 +177,29 @@ def _over(last: Sequence[Content], name: str) -> str:
 
 
 def _repaired(settings: dict[str, list[Content]]) -> str:
-    """The fix minus the same rate without it, seed by seed."""
+    """The advice of the warning and the fix, minus the run without them, seed by seed."""
     body = []
-    for label, rows in settings.items():
+    low, high = f"classification, {MIDDLE}", f"classification, {HIGH}"
+    both = f"{low}, head {HEAD_RATE}"
+    advice = {
+        f"{high}: at {MIDDLE} instead": (low, high),
+        f"{high}: at {MIDDLE}, head at {HEAD_RATE} instead": (both, high),
+    }
+    changes = {name: pair for name, pair in advice.items() if settings.keys() >= {*pair}}
+    for label in settings:
         plain, _, head = label.rpartition(", head ")
-        if not plain:
-            continue
+        if plain:
+            changes[f"{plain}: head at {head}"] = (label, plain)
+    for name, (after, plain) in changes.items():
         before = {row["seed"]: row["steps"][-1] for row in settings[plain]}
-        pairs = [(row["steps"][-1], before[row["seed"]]) for row in rows if row["seed"] in before]
+        pairs = [(row["steps"][-1], before[row["seed"]]) for row in settings[after] if row["seed"] in before]
         cells = []
-        for name in ("score", "effective_rank"):
-            measured = over_seeds([new[name] - old[name] for new, old in pairs])
+        for number in ("score", "effective_rank"):
+            measured = over_seeds([new[number] - old[number] for new, old in pairs])
             ends = "" if measured["low"] is None else f" [{measured['low']:+.2f}, {measured['high']:+.2f}]"
             cells.append(f"{measured['difference']:+.2f}{ends}")
-        body.append([f"{plain}: head at {head}", str(len(pairs)), *cells])
-    return grid(["the fix minus without it", "seeds", "STS", "effective rank"], body) if body else ""
+        body.append([name, str(len(pairs)), *cells])
+    return grid(["with the change minus without it", "seeds", "STS", "effective rank"], body) if body else ""
 
 
 def front(content: Content) -> str:

@@ -103,4 +103,6 @@ class Folders:
     work: str
     glove: str = ""
     threads: int = 0
-    """0: all cores."""
+    """Of a run. 0: all cores."""
+    jobs: int = 1
+    """Runs at a time."""

@@ -216,7 +216,8 @@ def table3(scale: Scale) -> list[Row]:
 
 def _fold(scale: Scale, by: str, number: int, kind: str, start: Made = UNTRAINED) -> Row:
     fold = (by, number, scale.folds)
-    flags = ("--kind", kind, "--objective", "regression", "--batch-size", "16", "--learning-rate", "1e-4")
+    rate = CROSS_RATE if kind == "cross-encoder" else REGRESSION_RATE
+    flags = ("--kind", kind, "--objective", "regression", "--batch-size", "16", "--learning-rate", rate)
     after = "" if start is UNTRAINED else " after NLI ranking"
     model = trained(
         f"arguments-{scale.argument_epochs}-{kind}-{by}{number}of{scale.folds}{_after(start)}",

@@ -12,9 +12,11 @@ Until all three runs of a kind are in the results, its tables keep the rate they
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
+from itertools import pairwise
 
-from reproduction.parts import DEVELOPMENT
+from reproduction.parts import DEVELOPMENT, Made
 from reproduction.stored_results import Content, read_results
 
 CANDIDATES = ("2e-5", "6e-5", "2e-4")
@@ -52,6 +54,21 @@ def choose(kind: str, before: str, content: Content | None) -> str:
 def rate_of(kind: str, *, before: str) -> str:
     """The rate that the tables use."""
     return choose(kind, before, _content())
+
+
+def of_model(model: Made) -> list[str]:
+    """The learning rates of its training and of those before it, the first one first."""
+    before = of_model(model.start) if model.start else []
+    return before + _values(model.flags)
+
+
+def of_commands(commands: Sequence[str]) -> list[str]:
+    """The same from the commands of a results file."""
+    return [rate for command in commands for rate in _values(command.split())]
+
+
+def _values(words: Sequence[str]) -> list[str]:
+    return [value for flag, value in pairwise(words) if flag == "--learning-rate"]
 
 
 @cache

@@ -10,9 +10,12 @@ import argparse
 import sys
 from pathlib import Path
 
+from reproduction import rates
 from reproduction.claims import CLAIMS, verdict
 from reproduction.figures import FIGURES, draw
 from reproduction.pages import PARTS, grid
+from reproduction.plan import TABLES
+from reproduction.scales import SCALES
 from reproduction.settings import sentence
 from reproduction.stored_results import HERE, RESULTS, Content, read_results
 from reproduction.timed_claims import timed_rows
@@ -24,8 +27,21 @@ COUNTED = {("3", "seeds"): "folds", ("5", "pairs"): "texts"}
 """What an interval covers other than seeds and pairs."""
 
 
+def at_other_rates(table: str, content: Content | None) -> list[str]:
+    """The lines whose training, or that of a model before it, had another learning rate than the plan has now."""
+    if content is None or table not in TABLES:
+        return []
+    planned = {row.label: rates.of_model(row.model) for row in TABLES[table](SCALES[content["scale"]])}
+    used = {
+        entry["label"]: rates.of_commands([*entry.get("before", []), entry["command"]])
+        for entry in content["rows"]
+    }
+    return [label for label, own in used.items() if label in planned and own != planned[label]]
+
+
 def claims_table(result: dict[str, Content]) -> str:
     body = []
+    other = {claim.table: at_other_rates(claim.table, result.get(claim.table)) for claim in CLAIMS}
     for claim in CLAIMS:
         measured = result.get(claim.table, {}).get("differences", {}).get(claim.name)
         if not measured:
@@ -38,7 +54,10 @@ def claims_table(result: dict[str, Content]) -> str:
         low, high = measured["low"], measured["high"]
         over = f"{measured['count']:,} {COUNTED.get((claim.table, measured['over']), measured['over'])}"
         cell = f"{measured['difference']:+.2f} [{low:+.2f}, {high:+.2f}], {over}"
-        body.append([claim.table, claim.text, claim.paper, cell, f"**{verdict(claim, low, high)}**"])
+        known = f"**{verdict(claim, low, high)}**"
+        if {*claim.better, *claim.worse} & {*other[claim.table]}:
+            known = "none: not at the chosen rate"
+        body.append([claim.table, claim.text, claim.paper, cell, known])
     body += timed_rows(result)
     return grid(["table", "claim", "the paper", "ours: difference, 95 % interval", "verdict"], body)
 
@@ -56,6 +75,9 @@ def part(table: str, result: dict[str, Content]) -> str:
         )
         return "\n".join(lines)
     lines.append(f"{sentence(table, content['scale'])} `{content['command']}`{_progress(content)}\n")
+    if other := at_other_rates(table, content):
+        names = ", ".join(f"`{label}`" for label in other)
+        lines.append(f"To be run again, because another learning rate was chosen since: {names}.\n")
     lines.append(write(content))
     if table in FIGURES:
         name = FIGURES[table][0]

@@ -16,16 +16,19 @@ import argparse
 import json
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from gemel.errors import GemelError
+from gemel.files.machine import cores_per_process
 from reproduction.claims import CLAIMS, verdict
-from reproduction.collapse import collapse
+from reproduction.collapse import observe, trials
 from reproduction.differences import differences
 from reproduction.machine import describe
+from reproduction.making import commands
 from reproduction.measuring import measure, ready
 from reproduction.parts import Folders, Row
 from reproduction.plan import TABLES
@@ -56,7 +59,13 @@ def arguments(words: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--ready", action="store_true", help="run nothing: write down what the work folder has"
     )
-    parser.add_argument("--threads", type=int, default=0, help="0: all cores")
+    parser.add_argument("--threads", type=int, default=0, help="of a run; 0: all cores, shared by --jobs")
+    parser.add_argument(
+        "--jobs",
+        type=int,
+        default=1,
+        help="runs at a time; two with one thread each finish sooner than one after the other with two",
+    )
     parser.add_argument(
         "--most-seeds",
         type=int,
@@ -80,7 +89,8 @@ def run_table(
     """
     content, planned = _heading(table, scale), rows_of(table, scale, folders)
     content |= {"planned": len(planned), "rows": [], "failed": []}
-    _measure_rows(content, rows, folders, scale.rounds, out)
+    stored = stored_rows(content, planned, out)
+    _measure_rows(content, rows, folders, scale.rounds, out, stored)
     content["differences"] = differences(table, planned, content["rows"], folders)
     for seed in range(len(scale.seeds), most_seeds):
         scale = replace(scale, seeds=(*scale.seeds, seed))
@@ -89,9 +99,29 @@ def run_table(
         if not more:
             break
         content["planned"] += len(more)
-        _measure_rows(content, more, folders, scale.rounds, out)
+        _measure_rows(content, more, folders, scale.rounds, out, stored)
         content["differences"] = differences(table, planned, content["rows"], folders)
     return _write(content, out)
+
+
+def stored_rows(content: dict[str, Any], plan: list[Row], out: Path) -> dict[tuple[str, int], dict[str, Any]]:
+    """Rows of an earlier results file, by label and seed, that can be used again where the work folder is gone.
+
+    Not the lines without seeds that a claim is about: it compares single pairs, which only the work folder has.
+    """
+    path = _path(content, out)
+    seeds: dict[str, set[int]] = {}
+    for row in plan:
+        seeds.setdefault(row.label, set()).add(row.seed)
+    claimed = {
+        line for claim in CLAIMS if claim.table == content["table"] for line in claim.better + claim.worse
+    }
+    rows = json.loads(path.read_text(encoding="utf-8"))["rows"] if path.exists() else []
+    return {
+        (entry["label"], entry["seed"]): entry
+        for entry in rows
+        if len(seeds.get(entry["label"], ())) > 1 or entry["label"] not in claimed
+    }
 
 
 def undecided(table: str, measured: dict[str, Any]) -> set[str]:
@@ -106,22 +136,40 @@ def undecided(table: str, measured: dict[str, Any]) -> set[str]:
     return lines
 
 
-def _measure_rows(content: dict[str, Any], rows: list[Row], folders: Folders, rounds: int, out: Path) -> None:
+def _measure_rows(
+    content: dict[str, Any],
+    rows: list[Row],
+    folders: Folders,
+    rounds: int,
+    out: Path,
+    stored: dict[tuple[str, int], dict[str, Any]],
+) -> None:
+    """`folders.jobs` rows at a time; the results have them in the order of the plan."""
     table = content["table"]
-    for number, row in enumerate(rows, 1):
+
+    def attempt(row: Row) -> dict[str, Any]:
         begin = time.monotonic()
+        earlier = stored.get((row.label, row.seed))
+        if earlier and not ready(row, folders) and _same_commands(earlier, row, folders):
+            return earlier
         try:
             result = measure(row, folders, rounds)
         except GemelError as error:
-            content["failed"].append({"label": row.label, "seed": row.seed, "why": str(error)})
-            say(f"table {table} {number}/{len(rows)} {row.label}: {error}")
-            continue
-        content["rows"].append(result)
-        _write(content, out)
+            say(f"table {table} {row.label}: {error}")
+            return {"label": row.label, "seed": row.seed, "why": str(error)}
         first = next(reversed(result["scores"].values()))["value"]
-        say(
-            f"table {table} {number}/{len(rows)} {row.label} s{row.seed}: {first} ({time.monotonic() - begin:.0f} s)"
-        )
+        say(f"table {table} {row.label} s{row.seed}: {first} ({time.monotonic() - begin:.0f} s)")
+        return result
+
+    with ThreadPoolExecutor(folders.jobs) as pool:
+        for result in pool.map(attempt, rows):
+            content["failed" if "why" in result else "rows"].append(result)
+            _write(content, out)
+
+
+def _same_commands(entry: dict[str, Any], row: Row, folders: Folders) -> bool:
+    """Whether an entry of the results was made as the plan says, from the first model on."""
+    return commands(row.model, folders) == [*entry.get("before", []), entry.get("command")]
 
 
 def run(table: str, options: argparse.Namespace, folders: Folders) -> None:
@@ -149,13 +197,16 @@ def time_table(table: str, scale: Scale, folders: Folders, out: Path) -> Path:
 
 
 def run_collapse(scale: Scale, folders: Folders, out: Path) -> Path:
-    """Short trainings whose journals are the result."""
+    """Short trainings whose journals are the result; `folders.jobs` at a time. Rows that are there are kept."""
     content = {**_heading("collapse", scale), "rows": []}
-    for row in collapse(scale, folders):
-        content["rows"].append(row)
-        _write(content, out)
-        last = row["steps"][-1]
-        say(f"collapse {row['label']} s{row['seed']}: {last['score']}, rank {last['effective_rank']}")
+    path = _path(content, out)
+    stored = json.loads(path.read_text(encoding="utf-8"))["rows"] if path.exists() else []
+    with ThreadPoolExecutor(folders.jobs) as pool:
+        for row in pool.map(lambda trial: observe(trial, scale, folders, stored), trials(scale)):
+            content["rows"].append(row)
+            _write(content, out)
+            last = row["steps"][-1]
+            say(f"collapse {row['label']} s{row['seed']}: {last['score']}, rank {last['effective_rank']}")
     return _write(content, out)
 
 
@@ -171,8 +222,12 @@ def _heading(table: str, scale: Scale) -> dict[str, Any]:
     }
 
 
+def _path(content: dict[str, Any], out: Path) -> Path:
+    return out / f"table-{content['table']}-{content['scale']}.json"
+
+
 def _write(content: dict[str, Any], out: Path) -> Path:
-    target = out / f"table-{content['table']}-{content['scale']}.json"
+    target = _path(content, out)
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n", encoding="utf-8")
     return target
@@ -185,7 +240,8 @@ def main(words: list[str] | None = None) -> int:
         str(options.weights.resolve()),
         str(options.work.resolve()),
         str(options.glove.resolve()) if options.glove else "",
-        options.threads,
+        options.threads or cores_per_process(options.jobs),
+        options.jobs,
     )
     try:
         # Rates are chosen once, by a command of their own; the plan reads them when it is imported.

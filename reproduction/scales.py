@@ -31,6 +31,8 @@ class Scale:
     """Learning rates of the extra experiment on classification."""
     collapse_pairs: int
     """NLI pairs of each short run whose steps are followed."""
+    collapse_rates: tuple[str, ...]
+    """Learning rates of these runs; with only one, just the fix is tried, at one seed."""
     folds: int
     """Of Table 3: random ones, and as many groups of topics."""
     argument_epochs: int
@@ -65,6 +67,7 @@ SCALES = {
         stsb_epochs=1,
         rates=("2e-5", "2e-4"),
         collapse_pairs=320,
+        collapse_rates=("2e-4",),
         folds=2,
         argument_epochs=1,
         argument_pairs=500,
@@ -89,6 +92,7 @@ SCALES = {
         stsb_epochs=2,
         rates=("2e-5", "2e-4", "5e-4"),
         collapse_pairs=8_000,
+        collapse_rates=("2e-5", "6e-5", "2e-4"),
         folds=3,
         argument_epochs=2,
         argument_pairs=None,
@@ -113,6 +117,7 @@ SCALES = {
         stsb_epochs=4,
         rates=("2e-5", "5e-5", "1e-4", "2e-4", "5e-4"),
         collapse_pairs=16_000,
+        collapse_rates=("2e-5", "6e-5", "2e-4"),
         folds=10,
         argument_epochs=4,
         argument_pairs=None,

@@ -244,7 +244,7 @@ def table(measures: list[Measure]) -> str:
 
 
 LIMITS = {
-    "modules": 306,
+    "modules": 307,
     "entries directly under the package": 22,
     "modules in the largest folder": 23,
     "lines": 82_000,

@@ -130,6 +130,7 @@ class FewShotClassifier(ClassifierMixin, _TextEstimator):  # type: ignore[misc]
     tune: train the encoder on pairs of the examples, which helps most for a plain encoder. False: only fit the head.
     None: tune if the extra `train` is installed (`tuned_` says what was done).
     partners: the maximum of pairs per text within its class; equally many pairs are drawn across classes.
+    epochs: over these pairs. None: the fewer examples a class has, the more: 32 divided by their number, at least 1.
     C: as in LogisticRegression; smaller means more regularization.
     folder: of the tuned model; None: a temporary folder, deleted with the classifier. A classifier with a temporary
     model cannot be pickled; use `save` and `load`.
@@ -141,7 +142,7 @@ class FewShotClassifier(ClassifierMixin, _TextEstimator):  # type: ignore[misc]
         *,
         tune: bool | None = False,
         partners: int = 8,
-        epochs: float = 1.0,
+        epochs: float | None = None,
         batch_size: int = 16,
         learning_rate: float = 1e-4,
         C: float = 10.0,  # noqa: N803 - their name
@@ -281,15 +282,15 @@ class FewShotClassifier(ClassifierMixin, _TextEstimator):  # type: ignore[misc]
         train(
             self.model,
             pairs_from_labels(prompted, numbers, partners=self.partners, seed=self.seed),
-            objective="contrastive",
-            settings={"online": True},  # only pairs that are not separated yet
+            objective="regression",
             out=out,
-            epochs=self.epochs,
+            epochs=_epochs(len(texts) / len(self.classes_)) if self.epochs is None else self.epochs,
             batch_size=self.batch_size,
             learning_rate=self.learning_rate,
             threads=self.threads,
             seed=self.seed,
             checkpoint_steps=10**9,  # no checkpoints: training takes minutes
+            force=True,  # few directions, those of the classes, are the aim and not a collapse
         )
         return str(out)
 
@@ -406,10 +407,15 @@ def fit_head(
     return LogisticHead(weight, bias)
 
 
+def _epochs(examples: float) -> int:
+    """Of classes with this many examples on average, so that few pairs are seen often enough."""
+    return max(1, round(32 / examples))
+
+
 def pairs_from_labels(
     texts: Sequence[str], labels: NDArray[np.int64], *, partners: int, seed: int
 ) -> dict[str, list[Any]]:
-    """Training data: pairs within classes (label 1), and equally many random pairs across classes (label 0).
+    """Training data: pairs within classes (score 1), and equally many random pairs across classes (score 0).
 
     Within classes there are on average at most `partners` per text. All pairs are distinct, and none has two equal
     texts.
@@ -427,7 +433,7 @@ def pairs_from_labels(
     return {
         "left": [texts[i] for i, _ in chosen],
         "right": [texts[j] for _, j in chosen],
-        "label": [1] * len(same_class) + [0] * len(different_class),
+        "score": [1.0] * len(same_class) + [0.0] * len(different_class),
     }
 
 

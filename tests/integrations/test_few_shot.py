@@ -57,7 +57,7 @@ def test_every_two_texts_of_a_class_are_a_pair_and_as_many_are_drawn_across():
     pairs = pairs_from_labels(TEXTS, labels, partners=8, seed=0)
     where = dict(zip(TEXTS, labels, strict=True))
     same = [where[left] == where[right] for left, right in zip(pairs["left"], pairs["right"], strict=True)]
-    assert [int(each) for each in same] == pairs["label"]
+    assert [int(each) for each in same] == pairs["score"]
     assert sum(same) == 3 * 6
     assert len(same) == 2 * 3 * 6
     assert len({frozenset(pair) for pair in zip(pairs["left"], pairs["right"], strict=True)}) == len(same)
@@ -67,7 +67,7 @@ def test_large_classes_give_a_sample_that_follows_from_the_seed():
     texts = [f"text {number}" for number in range(40)]
     labels = np.repeat([0, 1], 20)
     pairs = pairs_from_labels(texts, labels, partners=4, seed=1)
-    assert sum(pairs["label"]) == 2 * 20 * 4 / 2
+    assert sum(pairs["score"]) == 2 * 20 * 4 / 2
     assert pairs == pairs_from_labels(texts, labels, partners=4, seed=1)
     assert pairs != pairs_from_labels(texts, labels, partners=4, seed=2)
 
@@ -139,6 +139,19 @@ def test_tuning_brings_texts_of_a_class_closer_together(tuned, folder):
 def test_the_same_seed_tunes_to_the_same_probabilities(tuned):
     again = clone(tuned).fit(TEXTS, LABELS)
     assert np.array_equal(again.predict_proba(TEXTS), tuned.predict_proba(TEXTS))
+
+
+def test_vectors_of_few_directions_do_not_stop_the_tuning(folder, monkeypatch):
+    pytest.importorskip("accelerate", reason="tuning needs the extra train")
+    monkeypatch.setattr("gemel.training.watch.NARROW", 3.0)
+    monkeypatch.setattr("gemel.training.watch.RANK", 2.0)
+    monkeypatch.setattr("gemel.training.watch._positives_nearer", lambda first, now: False)
+    assert FewShotClassifier(folder, tune=True, epochs=0.5, threads=1).fit(TEXTS, LABELS).tuned_
+
+
+@pytest.mark.parametrize(("examples", "epochs"), [(4, 8), (8, 4), (16, 2), (64, 1)])
+def test_fewer_examples_are_seen_more_often(examples, epochs):
+    assert gemel.sklearn._epochs(examples) == epochs
 
 
 def test_a_temporary_model_goes_with_its_classifier_and_is_not_pickled(tuned, folder):

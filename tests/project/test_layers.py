@@ -33,6 +33,7 @@ HOMES = {
         "checkpoint/tokenizer.py",
         "encoder/cross.py",
         "encoder/tokenizer.py",
+        "encoder/wordpiece.py",
     ],
     "safetensors": [
         "checkpoint/convert.py",

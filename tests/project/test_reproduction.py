@@ -174,6 +174,34 @@ def test_the_rate_with_the_best_score_is_used_once_all_three_were_run():
     )
 
 
+def test_a_claim_about_a_line_at_another_rate_than_the_chosen_one_has_no_verdict(monkeypatch):
+    start = Made("start", verb="train", flags=("--learning-rate", "6e-5"))
+    after = Made("after", verb="train", start=start, flags=("--learning-rate", "2e-5"))
+    lines = {
+        "bi-encoder, STSb": start,
+        "bi-encoder, NLI + STSb": after,
+        "cross-encoder, STSb": plan.UNTRAINED,
+    }
+    monkeypatch.setitem(
+        plan.TABLES, "2", lambda scale: [Row(label, made, plan.STSB_TEST) for label, made in lines.items()]
+    )
+    rows = [
+        {**entry("bi-encoder, STSb", 0, 70.0), "command": "gemel train x --learning-rate 6e-5 --seed 0"},
+        {**entry("bi-encoder, NLI + STSb", 0, 70.0), "command": "gemel train x --learning-rate 2e-5"},
+        {**entry("cross-encoder, STSb", 0, 70.0), "command": ""},
+    ]
+    content = {"scale": "small", "rows": rows}
+    assert render.at_other_rates("2", content) == ["bi-encoder, NLI + STSb"]
+    interval = {"difference": 2.0, "low": 1.0, "high": 3.0, "over": "seeds", "count": 3}
+    content["differences"] = {"nli-first-helps-bi": interval, "bi-equals-cross": interval}
+    text = render.claims_table({"2": content})
+    assert (
+        "| NLI before STSb helps the bi-encoder |" in text and text.count("none: not at the chosen rate") == 1
+    )
+    rows[1]["before"] = ["gemel train y --learning-rate 6e-5"]
+    assert render.at_other_rates("2", content) == []
+
+
 def test_rates_are_chosen_on_pairs_that_no_run_was_trained_on():
     for row in plan.rate_runs(SCALES["medium"]):
         [scored] = row.suite.files
@@ -307,6 +335,41 @@ def test_a_table_is_measured_row_by_row_and_one_that_fails_is_named(folders, tmp
     assert score["low"] <= score["value"] <= score["high"]
 
 
+@pytest.mark.parametrize("change", ["nothing", "its command", "the command of its start"])
+def test_a_stored_row_is_used_again_if_all_its_commands_are_the_same(
+    folders, tmp_path, monkeypatch, trained, change
+):
+    rows = []
+    for seed in (0, 1):
+        after = replace(trained, name=f"after-s{seed}", start=trained, seed=seed)
+        rows.append(Row("bi-encoder, NLI + STSb", after, plan.STSB_TEST, seed))
+    monkeypatch.setitem(plan.TABLES, "2", lambda scale: rows)
+    stored = [
+        {
+            **entry(row.label, row.seed, 70.0),
+            "command": making.commands(row.model, folders)[1],
+            "before": making.commands(trained, folders),
+        }
+        for row in rows
+    ]
+    if change == "its command":
+        stored[1]["command"] += " --epochs 2"
+    elif change == "the command of its start":
+        stored[1]["before"] = ["gemel train other"]
+    target = tmp_path / "table-2-small.json"
+    target.write_text(json.dumps({"rows": stored}))
+    measured = []
+
+    def fake(row, folders, rounds):
+        measured.append(row.seed)
+        return entry(row.label, row.seed, 60.0)
+
+    monkeypatch.setattr(run, "measure", fake)
+    run.run_table("2", SCALES["small"], replace(folders, jobs=2), tmp_path, rows)
+    assert measured == ([] if change == "nothing" else [1])
+    assert [row["seed"] for row in json.loads(target.read_text())["rows"]] == [0, 1]
+
+
 def test_a_measurement_keeps_the_number_of_its_fold(folders):
     row = Row("tf-idf, folds", plan.UNTRAINED, plan.STSB_TEST, seed=2)
     assert measuring.measure(row, folders, 20)["seed"] == 2
@@ -347,12 +410,12 @@ def test_a_table_that_was_not_run_says_how_to_run_it():
     assert text.count("| not run |") == len(claims.CLAIMS) + len(TIMED_CLAIMS)
 
 
-def collapse_row(label, seed, score, rank, warnings=()):
+def collapse_row(label, seed, score, rank):
     steps = [
         {"step": 0, "score": 20.0, "effective_rank": 25.0, "mean_cosine": 0.97},
         {"step": 250, "score": score, "effective_rank": rank, "mean_cosine": 0.5},
     ]
-    return {"label": label, "seed": seed, "steps": steps, "warnings": list(warnings)}
+    return {"label": label, "seed": seed, "steps": steps, "warnings": []}
 
 
 def test_texts_of_several_files_are_distinct_and_limited_by_file(tmp_path):
@@ -379,9 +442,9 @@ def test_pairs_with_a_text_that_was_seen_are_left_out(tmp_path):
 
 
 def test_the_fix_of_the_collapse_is_compared_seed_by_seed(tmp_path):
-    warning = {"step": 75, "text": "the vectors use few directions"}
     rows = [
-        collapse_row("classification, 2e-4", 0, 30.0, 4.0, [warning]),
+        collapse_row("classification, 6e-5", 1, 38.0, 12.0),
+        collapse_row("classification, 2e-4", 0, 30.0, 4.0),
         collapse_row("classification, 2e-4", 1, 32.0, 5.0),
         collapse_row("classification, 2e-4, head 1e-3", 0, 41.0, 14.0),
         collapse_row("classification, 2e-4, head 1e-3", 1, 41.0, 16.0),
@@ -389,9 +452,9 @@ def test_the_fix_of_the_collapse_is_compared_seed_by_seed(tmp_path):
     content = {"rows": rows, "scale": "medium", "command": "python -m reproduction.run collapse"}
     text = PARTS["collapse"][1](content)
     assert "After 250 steps" in text
-    assert (
-        "| classification, 2e-4 | 2 | 31.00 ± 1.41 | 4.5 ± 0.7 | 0.50 ± 0.00 | 1 of 2, from step 75 |" in text
-    )
+    ranks = "4.5 ± 0.7 | 0.50 ± 0.00 | 2 of 2, at step 250, 250"
+    assert f"| classification, 2e-4 | 2 | 31.00 ± 1.41 | {ranks} |" in text
+    assert "| classification, 2e-4: at 6e-5 instead | 1 | +6.00 | +7.00 |" in text
     assert (
         "| classification, 2e-4: head at 1e-3 | 2 | +10.00 [-2.71, +22.71] | +10.50 [+4.15, +16.85] |" in text
     )

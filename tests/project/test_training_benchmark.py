@@ -8,7 +8,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
-import few_shot_sets as few_shot
+import few_shot
 import trainers
 
 pytest.importorskip("scipy", reason="intervals need scipy")

@@ -152,8 +152,18 @@ def test_fewer_directions_than_a_quarter_are_worth_a_warning():
     assert (
         "an effective rank of 10.0, at the start it was 60.0" in warning and "lower learning_rate" in warning
     )
-    assert watch().evaluated(at(effective_rank=10.0, score=40.0)) == []
     assert watch(first=first).evaluated(replace(now, effective_rank=16.0)) == []
+
+
+def test_few_directions_warn_although_the_score_rises():
+    """Classification at a high rate scores better than the untrained model, and worse than at a lower rate."""
+    (warning,) = watch().evaluated(at(effective_rank=10.0, score=40.0))
+    assert "lower learning_rate" in warning
+
+
+def test_few_directions_of_groups_that_moved_together_are_no_reason_to_warn():
+    first = at(0)
+    assert watch(first=first).evaluated(at(effective_rank=10.0, alignment=first.alignment / 4)) == []
 
 
 def test_a_real_collapse_is_seen_in_the_vectors():

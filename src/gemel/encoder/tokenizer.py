@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import tokenizers
@@ -21,6 +21,9 @@ from gemel.checkpoint.tokenizer import open_tokenizer
 from gemel.errors import InputError, ModelError
 from gemel.options import EncodeOptions, OnLong
 
+if TYPE_CHECKING:
+    from gemel.encoder.wordpiece import AsciiWordPiece
+
 TokenIds = NDArray[np.int32]
 
 TOKENIZERS_VERSION = tokenizers.__version__
@@ -28,6 +31,8 @@ TOKENIZERS_VERSION = tokenizers.__version__
 CutSide = Literal["left", "right"]
 
 PROBES = ("a", "the", "1", ".")  # texts that show which special tokens a tokenizer adds
+
+_MANY = 500  # texts from which on the fast WordPiece is worth the time that its tables take
 
 LONG = 10_000  # characters from which on a text is tokenized without the GIL
 
@@ -58,6 +63,8 @@ class SpecialTokens:
         return len(self.before) + len(self.after)
 
     def around(self, content: TokenIds) -> TokenIds:
+        if not len(self):
+            return content
         return np.concatenate([self.before, content, self.after])
 
 
@@ -98,15 +105,34 @@ class TextTokenizer:
 
     def content(self, texts: Sequence[str], *, parallel: bool = True) -> list[TokenIds]:
         """Token ids of each text, without special tokens."""
+        contents = self._contents(texts, parallel=parallel)
+        if self.dropped is not None:
+            contents = [content[content != self.dropped] for content in contents]
+        return contents
+
+    def _contents(self, texts: Sequence[str], *, parallel: bool) -> list[TokenIds]:
+        """With the dropped token. Those that the fast WordPiece can do, and the others by the library."""
+        if len(texts) >= _MANY and self._wordpiece is not None:
+            fast = self._wordpiece.content(texts)
+            rest = [text for text, ids in zip(texts, fast, strict=True) if ids is None]
+            others = iter(self.library_content(rest, parallel=parallel))
+            return [next(others) if ids is None else ids for ids in fast]
+        return self.library_content(texts, parallel=parallel)
+
+    def library_content(self, texts: Sequence[str], *, parallel: bool = True) -> list[TokenIds]:
+        """By the tokenizers library alone."""
         if parallel and len(texts) > 1:
             with tokenizer_errors():
                 encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
         else:
             encodings = [self._encoding(text, special=False, fast=True) for text in texts]
-        contents = [token_ids(encoding.ids) for encoding in encodings]
-        if self.dropped is not None:
-            contents = [content[content != self.dropped] for content in contents]
-        return contents
+        return [token_ids(encoding.ids) for encoding in encodings]
+
+    @cached_property
+    def _wordpiece(self) -> AsciiWordPiece | None:
+        from gemel.encoder.wordpiece import ascii_wordpiece
+
+        return ascii_wordpiece(self._tokenizer)
 
     def offsets(self, text: str) -> NDArray[np.int64]:
         """(t, 2): for each token of `content` its characters [start, stop) in the text."""

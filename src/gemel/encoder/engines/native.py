@@ -138,6 +138,11 @@ def runs_bfloat16(level: str) -> bool:
     return bool(_library(level).gemel_has_bfloat16())
 
 
+def any_library() -> ctypes.CDLL | None:
+    """The kernel that every processor runs, for what does not depend on the level; None: nothing was compiled."""
+    return _library("baseline") if _path("baseline") else None
+
+
 def why_not(network: Network) -> str | None:
     """The reason why this engine cannot run the network; None when it can."""
     if not levels():
@@ -184,6 +189,10 @@ def _library(level: str) -> ctypes.CDLL:
     library.gemel_word_weights.argtypes = (
         ctypes.POINTER(_WordHead), _pointer, _pointer, _number, _pointer, _pointer, ctypes.c_int,
     )  # fmt: skip
+    library.gemel_fill_pieces.restype = None
+    library.gemel_fill_pieces.argtypes = (_pointer, _pointer, _pointer, _number)
+    library.gemel_cut_texts.restype = None
+    library.gemel_cut_texts.argtypes = (_pointer, ctypes.c_char_p, _pointer, _number, _pointer, _pointer)
     return library
 
 

@@ -9,6 +9,7 @@
 #include "head.h"
 #include "processor.h"
 #include "team.h"
+#include "wordpiece.h"
 #if defined(__aarch64__) && defined(__linux__)
 #include <asm/hwcap.h>
 #include <sys/auxv.h>
@@ -255,5 +256,28 @@ EXPORT void gemel_word_weights(const WordHead *head, const float *hidden, const 
     }
     memset(result, 0, texts * head->table.outputs * 4);
     team.run(panels_of(head->table.outputs), [&](long panel) { pool_panel(*head, s, starts, texts, panel, result); });
+}
+
+// Pieces (count of them, their letters at starts[i] to starts[i + 1]) into a table of empty slots; the first of equal
+// ones stays.
+EXPORT void gemel_fill_pieces(PieceTable *table, const int64_t *starts, const int32_t *ids, int64_t count) {
+    for (int64_t i = 0; i < count; i++) {
+        const char *letters = table->letters + starts[i];
+        const int64_t length = starts[i + 1] - starts[i];
+        uint64_t hash = PieceTable::SEED;
+        for (int64_t j = 0; j < length; j++) hash = PieceTable::step(hash, letters[j]);
+        PieceSlot *slot = length ? table->slot(hash, letters, length) : nullptr;
+        if (slot && !slot->length) *slot = {starts[i], (int32_t)length, ids[i], hash};
+    }
+}
+
+// Texts one after the other -> their ids one after the other, and how many each has; -1: the caller has to do it.
+// `ids` has room for as many as there are letters.
+EXPORT void gemel_cut_texts(const WordPieces *pieces, const char *letters, const int64_t *starts, int64_t texts, int32_t *ids,
+                            int64_t *counts) {
+    for (int64_t i = 0; i < texts; i++) {
+        counts[i] = cut_text(*pieces, letters + starts[i], starts[i + 1] - starts[i], ids);
+        if (counts[i] > 0) ids += counts[i];
+    }
 }
 }
