@@ -62,5 +62,10 @@ def test_a_how_to_starts_from_files_that_it_writes(page):
     assert files <= MODELS
 
 
-MODELS = {"my-model", "FacebookAI/xlm-roberta-base", "cross-encoder/ms-marco-MiniLM-L6-v2"}
+MODELS = {
+    "my-model",
+    "google-bert/bert-base-uncased",
+    "FacebookAI/xlm-roberta-base",
+    "cross-encoder/ms-marco-MiniLM-L6-v2",
+}
 """What a reader gets from the Hub or has trained."""

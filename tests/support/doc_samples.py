@@ -248,6 +248,7 @@ FILES: dict[str, Callable[[Path], Any]] = {
     "old-model": _pickled,
     "multilingual": _small,
     "FacebookAI/xlm-roberta-base": _small,
+    "google-bert/bert-base-uncased": _small,
     "my-colbert": tiny_late,
     "BAAI/bge-m3": tiny_m3,
     "my-reranker": _cross(1),
