@@ -7,20 +7,25 @@ TORCH := torch==2.13.0
 
 .PHONY: demo test test-slow check shape coverage site release-check docs bench fuzz soak reproduce clean
 
-$(VENV)/core: pyproject.toml setup.py $(wildcard src/gemel/encoder/native/*.cpp src/gemel/vectors/scan/native/*.cpp)
+.DEFAULT_GOAL := demo
+SOURCES := pyproject.toml setup.py $(filter %.cpp %.h,$(wildcard src/gemel/*/native/* src/gemel/*/*/native/*))
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/core: $(SOURCES) | $(BIN)/python
 	@echo "Installing gemel and what it needs into $(VENV) and compiling its C++ kernels; this can take some minutes"
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) --editable .
 	touch $@
 
 # torch first and pinned: a version range in another package would download gigabytes of GPU libraries.
-$(VENV)/test: $(VENV)/core
+$(VENV)/test: $(SOURCES) | $(BIN)/python
 	@echo "Installing $(TORCH)"
 	$(PIP) $(TORCH)
-	@echo "Installing what the tests need"
+	@echo "Installing gemel and what its tests need into $(VENV) and compiling its C++ kernels; this can take some minutes"
 	$(PIP) --editable '.[test]'
 	-$(BIN)/gemel models pull all-MiniLM-L6-v2  # tests that need it are skipped where it cannot be fetched
-	touch $@
+	touch $(VENV)/core $@
 
 demo: $(VENV)/core
 	$(BIN)/gemel demo

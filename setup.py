@@ -18,19 +18,8 @@ KERNELS = {  # module: its source, the headers next to it, and its compiler flag
     "gemel.encoder.native": (
         "kernel.cpp",
         (
-            *(
-                "vector",
-                "matmul",
-                "amx",
-                "int8",
-                "bfloat16",
-                "network",
-                "attention",
-                "team",
-                "head",
-                "processor",
-            ),
-            "wordpiece",
+            *("vector", "matmul", "amx", "int8", "bfloat16", "network", "attention"),
+            *("team", "head", "processor", "wordpiece"),
         ),
         ["-ffp-contract=off"],
     ),
