@@ -115,7 +115,7 @@ def _in_turns(ways: Sequence[Callable[[], dict[str, Any]]]) -> dict[str, Any]:
     for way in list(ways) * ROUNDS:
         for name, value in way().items():
             if isinstance(value, float):
-                taken.setdefault(name, []).append(round(value, 3))
+                taken.setdefault(name, []).append(round(value, 6))
             else:
                 taken[name] = value
     return taken
