@@ -2,20 +2,44 @@
 
 Lines that were run with several seeds or folds: the mean of the differences within a seed, and Student's interval over
 seeds. Others: the paired bootstrap over the test pairs, which does not cover the variance between training runs.
+
+And for each student its share of the teacher's score, by the same paired bootstrap.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from gemel.evaluation.statistics import Rows, Sample, draw_rows, interval
 from reproduction.claims import CLAIMS, Claim
-from reproduction.measuring import AVERAGE, difference
+from reproduction.measuring import AVERAGE, difference, ready, sample_of
 from reproduction.parts import Folders, Row
 
 POINTS = 100
+TEACHER_LINE = "teacher"
+
+
+@dataclass(frozen=True, eq=False)
+class ShareSample:
+    """The number of one model over that of another, on the same items."""
+
+    own: Sample
+    other: Sample
+
+    @property
+    def items(self) -> int:
+        return self.own.items
+
+    def number(self, rows: Rows) -> float | None:
+        own, other = self.own.number(rows), self.other.number(rows)
+        return own / other if own is not None and other else None
+
+    def draw(self, random: np.random.Generator) -> Rows:
+        return draw_rows(self.own, random)
 
 
 def differences(
@@ -96,3 +120,24 @@ def over_seeds(values: Sequence[float]) -> dict[str, Any]:
     ends = {"low": mean - half, "high": mean + half} if count > 1 else {"low": None, "high": None}
     rounded = {name: None if value is None else round(value, 2) for name, value in ends.items()}
     return {"difference": round(mean, 2), **rounded, "over": "seeds", "count": count}
+
+
+def add_shares(plan: Sequence[Row], result: Sequence[dict[str, Any]], folders: Folders, rounds: int) -> None:
+    """Each student's share of the teacher's average, where the work folder has the items of both."""
+    measured = {(row.label, row.suite.name): row for row in plan if ready(row, folders)}
+    for entry in result:
+        row = measured.get((entry["label"], entry["suite"]))
+        teacher = measured.get((TEACHER_LINE, entry["suite"]))
+        if row is None or teacher is None or row is teacher:
+            continue
+        entry["share"] = share(*(sample_of(each, folders, AVERAGE) for each in (row, teacher)), rounds)
+
+
+def share(own: Sample, other: Sample, rounds: int) -> dict[str, float]:
+    """One number over another and its interval: each round draws the same rows for both."""
+    sample = ShareSample(own, other)
+    value, ends = sample.number(np.arange(sample.items, dtype=np.int64)), interval(sample, rounds=rounds)
+    if value is None or ends is None:
+        return {}
+    numbers = {"value": value, "low": ends.low, "high": ends.high}
+    return {name: round(number, 4) for name, number in numbers.items()}

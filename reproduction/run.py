@@ -26,7 +26,7 @@ from gemel.errors import GemelError
 from gemel.files.machine import cores_per_process
 from reproduction.claims import CLAIMS, verdict
 from reproduction.collapse import observe, trials
-from reproduction.differences import differences
+from reproduction.differences import add_shares, differences
 from reproduction.machine import describe
 from reproduction.making import commands
 from reproduction.measuring import measure, ready
@@ -101,6 +101,8 @@ def run_table(
         content["planned"] += len(more)
         _measure_rows(content, more, folders, scale.rounds, out, stored)
         content["differences"] = differences(table, planned, content["rows"], folders)
+    if table == "student":
+        add_shares(planned, content["rows"], folders, scale.rounds)
     return _write(content, out)
 
 

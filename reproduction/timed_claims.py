@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from reproduction.claims import AVERAGE
 from reproduction.parts import START
 from reproduction.shapes import BASE
 from reproduction.stored_results import Content, lines_of
@@ -70,8 +71,11 @@ def most_similar_pair(result: Found) -> Ratio | None:
     return Ratio(min(whole) / min(ours), min(whole) / max(ours), max(whole) / min(ours), basis)
 
 
-def student_share(label: str, dataset: str = "average", suite: str = "") -> Callable[[Found], Ratio | None]:
-    """The student's score as a share of the teacher's on a suite; STS if none is named."""
+def student_share(label: str, suite: str = "") -> Callable[[Found], Ratio | None]:
+    """The student's average as a share of the teacher's on a suite; STS if none is named.
+
+    Rows whose items are gone have no paired interval: theirs is that of the student's score alone.
+    """
 
     def share(result: Found) -> Ratio | None:
         rows = result.get("student", {"rows": []})["rows"]
@@ -81,10 +85,11 @@ def student_share(label: str, dataset: str = "average", suite: str = "") -> Call
         lines = lines_of({"rows": chosen})
         if not {label, "teacher"} <= set(lines):
             return None
-        score = lines[label].entries[0]["scores"][dataset]
-        teacher = lines["teacher"].entries[0]["scores"][dataset]["value"]
-        value, low, high = (score[name] / teacher for name in ("value", "low", "high"))
-        return Ratio(value, low, high, "of the teacher's average")
+        entry = lines[label].entries[0]
+        score = entry["scores"][AVERAGE]
+        teacher = lines["teacher"].entries[0]["scores"][AVERAGE]["value"]
+        shares = entry.get("share") or {name: score[name] / teacher for name in ("value", "low", "high")}
+        return Ratio(shares["value"], shares["low"], shares["high"], "of the teacher's average")
 
     return share
 

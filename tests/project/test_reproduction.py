@@ -42,6 +42,7 @@ from reproduction.timing import TIMED  # noqa: E402
 import gemel  # noqa: E402
 from gemel.cli.main import VERBS  # noqa: E402
 from gemel.errors import InputError  # noqa: E402
+from gemel.evaluation.statistics import MeanSample, WeightedSample  # noqa: E402
 
 pytest.importorskip("torch")
 
@@ -499,9 +500,40 @@ def test_students_are_judged_by_shares_of_the_teacher(tmp_path):
     assert {row[-1] for row in judged if "two layers" in row[1]} == {"not run"}
     verdicts = [row[-1] for row in judged if "three layers" in row[1] or "static" in row[1]]
     assert verdicts == ["**holds**"] * 4 + ["**undecided**", "**holds**"]
+    rows[1]["share"] = {"value": 0.98, "low": 0.975, "high": 0.99}  # the paired interval is preferred
+    (judged,) = [row for row in timed_rows(result) if "three layers has 97%" in row[1]]
+    assert judged[-2:] == ["× 0.98 [0.97, 0.99], of the teacher's average", "**holds**"]
     assert "| three layers | 50 | × 5.00 |" in PARTS["front"][1](result["front"])
     pytest.importorskip("matplotlib", reason="figures are drawn by matplotlib")
     assert len(figures.draw(result, tmp_path)) == 2
+
+
+def test_a_share_of_the_teacher_is_drawn_on_the_same_items():
+    random = np.random.default_rng(1)
+    teacher = [MeanSample(random.random(size)) for size in (60, 90)]
+    student = [MeanSample(0.9 * part.values) for part in teacher]
+    both = [WeightedSample(tuple(parts), (1.0, 1.0)) for parts in (student, teacher)]
+    found = differences.share(*both, 100)
+    assert found == {"value": 0.9, "low": 0.9, "high": 0.9}
+    noisy = [MeanSample(part.values + 0.1 * random.random(len(part.values))) for part in student]
+    found = differences.share(WeightedSample(tuple(noisy), (1.0, 1.0)), both[1], 100)
+    assert 0.95 < found["low"] < found["value"] < found["high"] < 1.05
+    assert differences.share(both[0], MeanSample(np.zeros(150)), 100) == {}
+
+
+def test_shares_are_added_where_the_items_of_both_models_are_there(tmp_path):
+    folders = Folders(str(tmp_path), str(tmp_path), str(tmp_path))
+    suite = Suite("sts7", "sts")
+    planned = [Row(label, Made(label), suite) for label in ("teacher", "static", "two layers")]
+    for row, number in zip(planned[:2], (0.8, 0.6), strict=True):
+        path = measuring._path(row, folders)
+        path.parent.mkdir(parents=True)
+        path.write_text("{}")
+        np.savez(path.with_suffix(".npz"), **{"mr:values": np.full(10, number)})
+    entries = [{"label": row.label, "suite": "sts7"} for row in planned]
+    differences.add_shares(planned, entries, folders, rounds=10)
+    assert entries[0].get("share") is entries[2].get("share") is None
+    assert entries[1]["share"] == {"value": 0.75, "low": 0.75, "high": 0.75}
 
 
 def test_queries_of_a_student_are_compared_with_documents_of_its_teacher(tmp_path):

@@ -97,7 +97,7 @@ class WeightedSample:
 
     def draw(self, random: np.random.Generator) -> Rows:
         return np.concatenate(
-            [start + _draw(part, random) for start, part in zip(self._starts, self.parts, strict=True)]
+            [start + draw_rows(part, random) for start, part in zip(self._starts, self.parts, strict=True)]
         )
 
     @cached_property
@@ -215,10 +215,11 @@ def _draws(sample: Sample, rounds: int, seed: int) -> Iterator[Rows]:
         return
     random = np.random.default_rng(seed)
     for _ in range(rounds):
-        yield _draw(sample, random)
+        yield draw_rows(sample, random)
 
 
-def _draw(sample: Sample, random: np.random.Generator) -> Rows:
+def draw_rows(sample: Sample, random: np.random.Generator) -> Rows:
+    """As many rows as a sample has items, with repeats; by its own `draw` where it has one."""
     own: Callable[[np.random.Generator], Rows] | None = getattr(sample, "draw", None)
     return own(random) if own else random.integers(0, sample.items, sample.items)
 
