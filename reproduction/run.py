@@ -36,6 +36,7 @@ from reproduction.scales import SCALES, Scale
 from reproduction.timing import TIMED
 
 HERE = Path(__file__).parent
+Stored = dict[tuple[str, str, int], dict[str, Any]]
 PACKAGES = ("gemel", "torch", "transformers", "numpy", "tokenizers", "scikit-learn")
 
 
@@ -106,8 +107,8 @@ def run_table(
     return _write(content, out)
 
 
-def stored_rows(content: dict[str, Any], plan: list[Row], out: Path) -> dict[tuple[str, int], dict[str, Any]]:
-    """Rows of an earlier results file, by label and seed, that can be used again where the work folder is gone.
+def stored_rows(content: dict[str, Any], plan: list[Row], out: Path) -> Stored:
+    """Rows of an earlier results file, by label, suite and seed, that can be used again where the work folder is gone.
 
     Not the lines without seeds that a claim is about: it compares single pairs, which only the work folder has.
     """
@@ -120,7 +121,7 @@ def stored_rows(content: dict[str, Any], plan: list[Row], out: Path) -> dict[tup
     }
     rows = json.loads(path.read_text(encoding="utf-8"))["rows"] if path.exists() else []
     return {
-        (entry["label"], entry["seed"]): entry
+        (entry["label"], entry["suite"], entry["seed"]): entry
         for entry in rows
         if len(seeds.get(entry["label"], ())) > 1 or entry["label"] not in claimed
     }
@@ -144,14 +145,14 @@ def _measure_rows(
     folders: Folders,
     rounds: int,
     out: Path,
-    stored: dict[tuple[str, int], dict[str, Any]],
+    stored: Stored,
 ) -> None:
     """`folders.jobs` rows at a time; the results have them in the order of the plan."""
     table = content["table"]
 
     def attempt(row: Row) -> dict[str, Any]:
         begin = time.monotonic()
-        earlier = stored.get((row.label, row.seed))
+        earlier = stored.get((row.label, row.suite.name, row.seed))
         if earlier and not ready(row, folders) and _same_commands(earlier, row, folders):
             return earlier
         try:

@@ -348,6 +348,7 @@ def test_a_stored_row_is_used_again_if_all_its_commands_are_the_same(
     stored = [
         {
             **entry(row.label, row.seed, 70.0),
+            "suite": row.suite.name,
             "command": making.commands(row.model, folders)[1],
             "before": making.commands(trained, folders),
         }
@@ -369,6 +370,21 @@ def test_a_stored_row_is_used_again_if_all_its_commands_are_the_same(
     run.run_table("2", SCALES["small"], replace(folders, jobs=2), tmp_path, rows)
     assert measured == ([] if change == "nothing" else [1])
     assert [row["seed"] for row in json.loads(target.read_text())["rows"]] == [0, 1]
+
+
+def test_stored_rows_of_a_model_on_several_suites_are_told_apart(folders, tmp_path, monkeypatch, trained):
+    suites = (Suite("sts7", "sts"), Suite("retrieval", "retrieval"))
+    rows = [Row("two layers", trained, suite) for suite in suites]
+    monkeypatch.setitem(plan.TABLES, "student", lambda scale: rows)
+    command = making.commands(trained, folders)[-1]
+    stored = [
+        {**entry(row.label, 0, value), "suite": row.suite.name, "command": command}
+        for row, value in zip(rows, (70.0, 40.0), strict=True)
+    ]
+    target = tmp_path / "table-student-small.json"
+    target.write_text(json.dumps({"rows": stored}))
+    run.run_table("student", SCALES["small"], folders, tmp_path, rows)
+    assert json.loads(target.read_text())["rows"] == stored
 
 
 def test_a_measurement_keeps_the_number_of_its_fold(folders):
