@@ -161,6 +161,8 @@ def timed_rows(result: Found) -> list[list[str]]:
         if ratio is None:
             rows.append([claim.table, claim.text, claim.paper, "", "not run"])
             continue
-        cell = f"× {ratio.value:,.2f} [{ratio.low:,.2f}, {ratio.high:,.2f}], {ratio.basis}"
+        digits = 3 if ratio.high < 10 else 2  # an end may be near what is needed
+        value, low, high = (f"{number:,.{digits}f}" for number in (ratio.value, ratio.low, ratio.high))
+        cell = f"× {value} [{low}, {high}], {ratio.basis}"
         rows.append([claim.table, claim.text, claim.paper, cell, f"**{timed_verdict(claim, ratio)}**"])
     return rows

@@ -518,7 +518,7 @@ def test_students_are_judged_by_shares_of_the_teacher(tmp_path):
     assert verdicts == ["**holds**"] * 4 + ["**undecided**", "**holds**"]
     rows[1]["share"] = {"value": 0.98, "low": 0.975, "high": 0.99}  # the paired interval is preferred
     (judged,) = [row for row in timed_rows(result) if "three layers has 97%" in row[1]]
-    assert judged[-2:] == ["× 0.98 [0.97, 0.99], of the teacher's average", "**holds**"]
+    assert judged[-2:] == ["× 0.980 [0.975, 0.990], of the teacher's average", "**holds**"]
     assert "| three layers | 50 | × 5.00 |" in PARTS["front"][1](result["front"])
     pytest.importorskip("matplotlib", reason="figures are drawn by matplotlib")
     assert len(figures.draw(result, tmp_path)) == 2
