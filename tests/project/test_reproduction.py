@@ -566,7 +566,7 @@ def test_speeds_are_judged_by_the_slowest_and_the_fastest_round():
         return {"model": "bert-base's shape", "system": system, "sentences": 12, "seconds": list(seconds)}
 
     rows = timed_rows({"7": {"rows": [timed("padded", 4.0, 3.0), timed("sorted", 2.0, 1.0)]}})
-    assert rows[0][-2:] == ["× 3.00 [1.50, 4.00], 2 rounds", "**holds**"]
+    assert rows[0][-2:] == ["× 3.000 [1.500, 4.000], 2 rounds", "**holds**"]
     rows = timed_rows({"7": {"rows": [timed("padded", 4.0, 1.5), timed("sorted", 2.0, 1.0)]}})
     assert rows[0][-1] == "**undecided**"
 
