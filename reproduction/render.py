@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from statistics import median
 
 from reproduction import rates
 from reproduction.claims import CLAIMS, verdict
@@ -74,7 +75,9 @@ def part(table: str, result: dict[str, Content]) -> str:
             f"Not run yet: `python -m reproduction.run {table} --scale full --data DATA --weights WEIGHTS`.\n"
         )
         return "\n".join(lines)
-    lines.append(f"{sentence(table, content['scale'])} `{content['command']}`{_progress(content)}\n")
+    lines.append(
+        f"{sentence(table, content['scale'])}{_minutes(content)} `{content['command']}`{_progress(content)}\n"
+    )
     if other := at_other_rates(table, content):
         names = ", ".join(f"`{label}`" for label in other)
         lines.append(f"To be run again, because another learning rate was chosen since: {names}.\n")
@@ -83,6 +86,22 @@ def part(table: str, result: dict[str, Content]) -> str:
         name = FIGURES[table][0]
         lines.append(f"![{title}](figures/{name}.png)\n")
     return "\n".join(lines)
+
+
+def _minutes(content: Content) -> str:
+    """How long its trainings took, each counted once."""
+    trainings = [
+        row
+        for row in content["rows"]
+        if row.get("command", "").startswith(("gemel train", "gemel distill")) and row["seconds"]
+    ]
+    seconds = {row["command"]: row["seconds"] for row in trainings}
+    if len(seconds) == 1:
+        return f" The training took {max(seconds.values()) / 60:.1f} minutes."
+    if not seconds:
+        return ""
+    middle, longest = (f"{take(seconds.values()) / 60:.1f}" for take in (median, max))
+    return f" Of {len(seconds)} trainings, the median took {middle} minutes and the longest {longest}."
 
 
 def _progress(content: Content) -> str:

@@ -17,7 +17,7 @@ import json
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,7 @@ from reproduction.scales import SCALES, Scale
 from reproduction.timing import TIMED
 
 HERE = Path(__file__).parent
-Stored = dict[tuple[str, str, int], dict[str, Any]]
+Result = dict[str, Any]
 PACKAGES = ("gemel", "torch", "transformers", "numpy", "tokenizers", "scikit-learn")
 
 
@@ -107,24 +107,56 @@ def run_table(
     return _write(content, out)
 
 
-def stored_rows(content: dict[str, Any], plan: list[Row], out: Path) -> Stored:
-    """Rows of an earlier results file, by label, suite and seed, that can be used again where the work folder is gone.
+@dataclass(frozen=True)
+class Stored:
+    """Rows of earlier results files of this scale, which are used again where the work folder is gone.
 
-    Not the lines without seeds that a claim is about: it compares single pairs, which only the work folder has.
+    Not the lines of claims without seeds: these compare single pairs, which only the work folder has.
     """
-    path = _path(content, out)
+
+    own: dict[tuple[str, str, int], Result]
+    """Of this table, by label, suite and seed."""
+    others: list[Result]
+    """Of other tables."""
+    compared: set[str]
+    """Lines that are compared pair by pair."""
+
+    def find(self, row: Row, folders: Folders) -> Result | None:
+        """The measurement of a model of the same commands, on the same suite."""
+        if row.label in self.compared:
+            return None
+        own = self.own.get((row.label, row.suite.name, row.seed))
+        entries = [own] if own else []
+        if not (row.after or row.documents):  # which no command shows
+            wanted = (row.suite.name, row.pooling)
+            entries += [
+                entry
+                for entry in self.others
+                if (entry["suite"], entry.get("pooling", "")) == wanted and entry["command"]
+            ]
+        for entry in entries:
+            if _same_commands(entry, row, folders):
+                return {**entry, "label": row.label, "seed": row.seed}
+        return None
+
+
+def stored_rows(content: dict[str, Any], plan: list[Row], out: Path) -> Stored:
     seeds: dict[str, set[int]] = {}
     for row in plan:
         seeds.setdefault(row.label, set()).add(row.seed)
-    claimed = {
-        line for claim in CLAIMS if claim.table == content["table"] for line in claim.better + claim.worse
+    claims = [claim.better + claim.worse for claim in CLAIMS if claim.table == content["table"]]
+    compared = {
+        line for lines in claims if all(len(seeds.get(each, ())) == 1 for each in lines) for line in lines
     }
-    rows = json.loads(path.read_text(encoding="utf-8"))["rows"] if path.exists() else []
-    return {
-        (entry["label"], entry["suite"], entry["seed"]): entry
-        for entry in rows
-        if len(seeds.get(entry["label"], ())) > 1 or entry["label"] not in claimed
-    }
+    own = {(entry["label"], entry["suite"], entry["seed"]): entry for entry in _entries(_path(content, out))}
+    paths = [_path({**content, "table": table}, out) for table in TABLES if table != content["table"]]
+    others = [entry for path in paths for entry in _entries(path)]
+    return Stored(own, others, compared)
+
+
+def _entries(path: Path) -> list[Result]:
+    rows: list[Result] = json.loads(path.read_text(encoding="utf-8"))["rows"] if path.exists() else []
+    return rows
 
 
 def undecided(table: str, measured: dict[str, Any]) -> set[str]:
@@ -152,8 +184,8 @@ def _measure_rows(
 
     def attempt(row: Row) -> dict[str, Any]:
         begin = time.monotonic()
-        earlier = stored.get((row.label, row.suite.name, row.seed))
-        if earlier and not ready(row, folders) and _same_commands(earlier, row, folders):
+        earlier = None if ready(row, folders) else stored.find(row, folders)
+        if earlier:
             return earlier
         try:
             result = measure(row, folders, rounds)
@@ -170,7 +202,7 @@ def _measure_rows(
             _write(content, out)
 
 
-def _same_commands(entry: dict[str, Any], row: Row, folders: Folders) -> bool:
+def _same_commands(entry: Result, row: Row, folders: Folders) -> bool:
     """Whether an entry of the results was made as the plan says, from the first model on."""
     return commands(row.model, folders) == [*entry.get("before", []), entry.get("command")]
 

@@ -387,6 +387,35 @@ def test_stored_rows_of_a_model_on_several_suites_are_told_apart(folders, tmp_pa
     assert json.loads(target.read_text())["rows"] == stored
 
 
+def test_a_model_that_another_table_measured_is_not_made_again(folders, tmp_path, monkeypatch, trained):
+    suite = Suite("sts7", "sts")
+    same = Row("173,135 pairs", trained, suite)
+    others = [
+        replace(same, pooling="cls"),
+        replace(same, after="centred"),
+        replace(same, suite=plan.STSB_DEV),
+    ]
+    monkeypatch.setitem(plan.TABLES, "curve", lambda scale: [same, *others])
+    commands = making.commands(trained, folders)
+    first = {**entry("NLI, classification", 0, 70.0), "suite": "sts7", "command": commands[-1]}
+    (tmp_path / "table-1-small.json").write_text(json.dumps({"rows": [first]}))
+    stored = run.stored_rows({"table": "curve", "scale": "small"}, [same, *others], tmp_path)
+    assert stored.find(same, folders) == {**first, "label": "173,135 pairs"}
+    assert [stored.find(row, folders) for row in others] == [None] * 3
+
+
+def test_lines_that_are_compared_pair_by_pair_are_measured_again(folders, tmp_path, trained):
+    untrained = Row("untrained, mean", plan.UNTRAINED, plan.STSB_TEST)
+    rows = [untrained, Row("NLI, classification", trained, plan.STSB_TEST)]
+    command = making.commands(trained, folders)[-1]
+    stored = {**entry(rows[1].label, 0, 70.0), "suite": "stsb-test", "command": command}
+    (tmp_path / "table-1-small.json").write_text(json.dumps({"rows": [stored]}))
+    heading = {"table": "1", "scale": "small"}
+    assert run.stored_rows(heading, rows, tmp_path).find(rows[1], folders) is None
+    seeds = [*rows, replace(rows[1], seed=1)]
+    assert run.stored_rows(heading, seeds, tmp_path).find(rows[1], folders) == stored
+
+
 def test_a_measurement_keeps_the_number_of_its_fold(folders):
     row = Row("tf-idf, folds", plan.UNTRAINED, plan.STSB_TEST, seed=2)
     assert measuring.measure(row, folders, 20)["seed"] == 2
