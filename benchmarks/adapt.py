@@ -2,6 +2,7 @@
 
     python benchmarks/adapt.py --work FOLDER              what is missing in results/adapt.json
     python benchmarks/adapt.py --work FOLDER --starts tinybert-4L-312 --sizes 1000
+    python benchmarks/adapt.py --work FOLDER --starts all-MiniLM-L6-v2 --sizes 1000 --rates 5e-6,1e-6
 
 The domain is Vaswani, abstracts of physics. A start model is trained on its abstracts by SimCSE or denoising (TSDAE),
 then evaluated in the domain (search in Vaswani), in a neighboring one (search in Cranfield, aerodynamics) and on
@@ -16,6 +17,7 @@ from __future__ import annotations
 import argparse
 import csv
 import gzip
+import itertools
 import json
 import random
 import subprocess
@@ -51,10 +53,11 @@ class Cell:
     start: str
     method: str
     size: int
+    rate: str
 
     @property
     def name(self) -> str:
-        return f"{self.start}-{self.method}-{self.size}"
+        return f"{self.start}-{self.method}-{self.size}-{self.rate}"
 
 
 def read(path: Path) -> list[dict[str, str]]:
@@ -121,11 +124,11 @@ def evaluate(model: str, options: argparse.Namespace) -> dict[str, Any]:
 
 
 def row_of(cell: Cell, options: argparse.Namespace, before: dict[str, Any]) -> dict[str, Any]:
-    flags = (*METHODS[cell.method], "--learning-rate", RATE)
+    flags = (*METHODS[cell.method], "--learning-rate", cell.rate)
     model = source_of(cell.start, options)
     seconds = train(options, cell.name, model, write_texts(options, cell.size), flags)
     row: dict[str, Any] = {"start": cell.start, "method": cell.method, "texts": cell.size}
-    row["minutes"] = round(seconds / 60, 1)
+    row |= {"learning_rate": cell.rate, "minutes": round(seconds / 60, 1)}
     for name, after in evaluate(str(options.work / cell.name), options).items():
         change = compare(before[name].sample, after.sample, rounds=1000)
         row[name] = {
@@ -147,16 +150,21 @@ def main() -> int:
     parser.add_argument(
         "--sizes", type=lambda text: [int(part) for part in text.split(",")], default=list(SIZES)
     )
+    parser.add_argument("--rates", type=lambda text: text.split(","), default=[RATE], help="learning rates")
     options = parser.parse_args()
     options.work.mkdir(parents=True, exist_ok=True)
-    content: dict[str, Any] = {"machine": describe(), "learning_rate": RATE, "rows": []}
+    content: dict[str, Any] = {"machine": describe(), "rows": []}
     if RESULTS.exists():
         content = json.loads(RESULTS.read_text(encoding="utf-8"))
-    there = {(row["start"], row["method"], row["texts"]) for row in content["rows"]}
+    there = {
+        Cell(*(row[name] for name in ("start", "method", "texts", "learning_rate")))
+        for row in content["rows"]
+    }
+    kinds = list(itertools.product(options.sizes, options.methods, options.rates))
     for start in options.starts:
         before = None
-        for cell in (Cell(start, method, size) for size in options.sizes for method in options.methods):
-            if (cell.start, cell.method, cell.size) in there:
+        for cell in (Cell(start, method, size, rate) for size, method, rate in kinds):
+            if cell in there:
                 continue
             before = before or evaluate(source_of(start, options), options)
             content["rows"].append(row_of(cell, options, before))

@@ -267,10 +267,12 @@ def _plus(one: dict[str, Any]) -> str:
 def adapt(results: dict[str, Any]) -> str:
     """One row per training: what it changed in the domain, beside it and on sentences of every day."""
     sets = {"Vaswani": "in the domain", "Cranfield": "neighboring domain", "STSb": "sentences (STSb)"}
-    rows = [["start", "objective", "texts", "minutes", *sets.values()]]
-    for row in sorted(results["rows"], key=lambda row: (row["start"], row["method"], row["texts"])):
+    rows = [["start", "objective", "rate", "texts", "minutes", *sets.values()]]
+    order = ("start", "method", "learning_rate", "texts")
+    for row in sorted(results["rows"], key=lambda row: [row[name] for name in order]):
         cells = [f"{row[name]['before']:.1f}, {_bounds(row[name]['difference'], '+')}" for name in sets]
-        rows.append([row["start"], row["method"], f"{row['texts']:,}", f"{row['minutes']:.0f}", *cells])
+        numbers = [row["learning_rate"], f"{row['texts']:,}", f"{row['minutes']:.0f}"]
+        rows.append([row["start"], row["method"], *numbers, *cells])
     text = (
         f"{results['machine']['processor']}, one thread, shared with other work; minutes are processor time. nDCG@10 × "
         "100 of search in Vaswani (the domain) and Cranfield, Spearman × 100 on STSb-dev: the start model, then the "
