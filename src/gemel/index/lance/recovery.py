@@ -1,4 +1,4 @@
-"""Lance datasets and their files: opened at the last good version, synced, and safe with forks.
+"""Lance datasets and their files: opened at the last good version, synced; refused in forked processes.
 
 A kill leaves no torn file, as Lance makes a version visible by one rename. A power cut may: the manifest or a data
 file of the newest version, which was not acknowledged unless the disk lost synced data. Such a version is skipped with
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import random
-import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -174,11 +173,11 @@ def torn_files(uri: str, files: Sequence[tuple[str, int | None]], deletions: str
 
 @contextmanager
 def panics_raised() -> Iterator[None]:
-    """For every call of Lance: a panic on a damaged file, which `except Exception` does not catch, becomes an OSError.
-    Forks wait for the end of the block."""
+    """For every call of Lance: a panic on a damaged file becomes an OSError; `except Exception` does not catch it."""
+    refuse_fork()
+    _Process.used = True
     try:
-        with calling_lance():
-            yield
+        yield
     except Exception:
         raise
     except BaseException as error:
@@ -328,65 +327,27 @@ def bytes_below(folder: Path) -> int:
     return total
 
 
-_FORK_WAIT_S = 30.0  # then the fork happens anyway: a call may be waiting for the forked process
+class _Process:
+    """Whether this process has called Lance, and whether it was forked from one that had."""
+
+    used = False
+    forked = False
 
 
-class _Calls:
-    """How many threads are inside Lance, and whether one is about to fork."""
-
-    def __init__(self, inside: int = 0) -> None:
-        self.changed = threading.Condition()
-        self.threads = inside
-        self.forking = False
-
-
-_calls = _Calls()
-
-_mine = threading.local()
-
-
-@contextmanager
-def calling_lance() -> Iterator[None]:
-    """No fork happens inside the block; reentrant.
-
-    A child that is forked while a thread is inside Lance inherits its state half changed, and dies or hangs at its next
-    call. Between calls, open handles are opened again in the child (see `LanceTable`). Lance itself does not support
-    that: a program whose threads search should start its children by spawn.
-    """
-    depth: int = getattr(_mine, "depth", 0)
-    calls = _calls
-    if not depth:
-        with calls.changed:
-            calls.changed.wait_for(lambda: not calls.forking, timeout=_FORK_WAIT_S)
-            calls.threads += 1
-    _mine.depth = depth + 1
-    try:
-        yield
-    finally:
-        _mine.depth = depth
-        if not depth and calls is _calls:
-            with calls.changed:
-                calls.threads -= 1
-                calls.changed.notify_all()
-
-
-def _before_fork() -> None:
-    own = 1 if getattr(_mine, "depth", 0) else 0
-    with _calls.changed:
-        _calls.forking = True
-        _calls.changed.wait_for(lambda: _calls.threads <= own, timeout=_FORK_WAIT_S)
-
-
-def _in_parent() -> None:
-    with _calls.changed:
-        _calls.forking = False
-        _calls.changed.notify_all()
+def refuse_fork() -> None:
+    """Lance's threads do not exist in a forked child: its calls hang or crash there now and then, also on a dataset
+    that the child opened itself."""
+    if _Process.forked:
+        raise WorkError(
+            "an index in a folder or bucket was used before this process was forked, and Lance, which stores it, does "
+            "not work in a forked process: its calls may hang. Start processes by "
+            'multiprocessing.get_context("spawn") or "forkserver", or open the index after the fork only'
+        )
 
 
 def _in_child() -> None:
-    global _calls  # noqa: PLW0603 - its lock may belong to a thread that does not exist here
-    _calls = _Calls(1 if getattr(_mine, "depth", 0) else 0)
+    _Process.forked = _Process.forked or _Process.used
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before_fork, after_in_parent=_in_parent, after_in_child=_in_child)
+    os.register_at_fork(after_in_child=_in_child)

@@ -386,8 +386,7 @@ class _Counted:
     def __init__(self, view: View) -> None:
         self.view = view
         table = view.dataset.scanner(columns=["id", "part", "text"], scan_in_order=True).to_table()
-        # Ascending by id and part, so that equal scores come in that order. Not by pyarrow.compute, which may crash in
-        # a forked child.
+        # Ascending by id and part, so that equal scores come in that order.
         parts = list(zip(table["id"].to_pylist(), table["part"].to_pylist(), strict=True))
         order = sorted(range(len(parts)), key=parts.__getitem__)
         texts = table["text"].to_pylist()

@@ -26,6 +26,7 @@ from gemel.index.lance.recovery import (
     last_commit,
     open_dataset,
     reading,
+    refuse_fork,
     repeated,
     write_errors,
 )
@@ -154,9 +155,10 @@ class LanceTable:
 
     @property
     def _now(self) -> _Handles:
-        """What is open in this process. After a fork the child opens everything again: threads of Lance and locks of
-        other threads do not exist there."""
+        """What is open in this process. After a fork the child opens everything again, because locks of other threads
+        stay locked there; if Lance was called before the fork, it cannot."""
         if self._handles.process != os.getpid():
+            refuse_fork()
             _of_parents.append(self._handles)  # closing it would wait for what is not there
             self._handles = self._open_handles()
         return self._handles
