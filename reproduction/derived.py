@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import csv
 import gzip
-import os
 import random
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from gemel.errors import InputError
+from gemel.files.atomic import atomic_file
 from reproduction.parts import Folders, Rows
 
 GRADES = {"DTORCD": "0", "NS": "0", "SS": "1", "HS": "2"}
@@ -31,10 +31,10 @@ def files_of(rows: Rows, folders: Folders) -> list[Path]:
     target = Path(folders.work) / "data" / f"{rows.name}.tsv"
     if not target.exists():
         target.parent.mkdir(parents=True, exist_ok=True)
-        part = target.with_suffix(f".{os.getpid()}.part")
         table = _table(rows, sources)
-        _write(part, _unseen(table, files_of(rows.without, folders)[0]) if rows.without else table)
-        part.replace(target)
+        table = _unseen(table, files_of(rows.without, folders)[0]) if rows.without else table
+        with atomic_file(target) as part:  # two threads may make the same one
+            _write(part, table)
     return [target]
 
 
