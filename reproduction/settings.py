@@ -10,7 +10,7 @@ def _many(count: int | None) -> str:
 
 
 def _runs(scale: Scale) -> str:
-    return f"STSb: {_many(scale.stsb_pairs)} pairs, {scale.stsb_epochs} epochs, {len(scale.seeds)} seeds"
+    return f"STSb: {_many(scale.stsb_pairs)} pairs, {scale.stsb_epochs} epochs, at least {len(scale.seeds)} seeds"
 
 
 def sentence(table: str, scale_name: str) -> str:
@@ -24,7 +24,7 @@ def sentence(table: str, scale_name: str) -> str:
         f"cross-encoder {scale.cross_nli_pairs:,}, or four times that.",
         "3": f"{scale.folds} folds, {scale.argument_epochs} epochs.",
         "5": f"At most {_many(scale.senteval_rows)} training rows for a classifier, {scale.senteval_folds} folds.",
-        "6": f"NLI: {scale.ablation_pairs:,} pairs a run, {len(scale.seeds)} seeds. {_runs(scale)}.",
+        "6": f"NLI: {scale.ablation_pairs:,} pairs a run, at least {len(scale.seeds)} seeds. {_runs(scale)}.",
         "collapse": f"NLI: {scale.collapse_pairs:,} pairs in batches of 32; {len(scale.seeds)} seeds of the fix.",
         "student": "All texts."
         if scale.student_texts is None
