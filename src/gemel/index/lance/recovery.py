@@ -340,8 +340,8 @@ def refuse_fork() -> None:
     if _Process.forked:
         raise WorkError(
             "an index in a folder or bucket was used before this process was forked, and Lance, which stores it, does "
-            "not work in a forked process: its calls may hang. Start processes by "
-            'multiprocessing.get_context("spawn") or "forkserver", or open the index after the fork only'
+            'not work in a forked process: its calls may hang. Start processes by the method "spawn" or "forkserver", '
+            "or open the index after the fork only"
         )
 
 
