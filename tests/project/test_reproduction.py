@@ -387,7 +387,7 @@ def test_stored_rows_of_a_model_on_several_suites_are_told_apart(folders, tmp_pa
     assert json.loads(target.read_text())["rows"] == stored
 
 
-def test_a_model_that_another_table_measured_is_not_made_again(folders, tmp_path, monkeypatch, trained):
+def test_a_model_that_another_table_measured_is_not_made_again(folders, tmp_path, trained):
     suite = Suite("sts7", "sts")
     same = Row("173,135 pairs", trained, suite)
     others = [
@@ -395,7 +395,6 @@ def test_a_model_that_another_table_measured_is_not_made_again(folders, tmp_path
         replace(same, after="centred"),
         replace(same, suite=plan.STSB_DEV),
     ]
-    monkeypatch.setitem(plan.TABLES, "curve", lambda scale: [same, *others])
     commands = making.commands(trained, folders)
     first = {**entry("NLI, classification", 0, 70.0), "suite": "sts7", "command": commands[-1]}
     (tmp_path / "table-1-small.json").write_text(json.dumps({"rows": [first]}))
