@@ -1185,12 +1185,18 @@ class TableContract:
         rows = rows_of([f"doc-{i:04}" for i in range(n)], vectors=clusters(n, dim))
         table.write(rows, replace=False)
         table.compact()
-        queries = unit(rows.vector[:60] + rows.vector[900:960] + rows.vector[2000:2060])
-        truth = [[name for name, _ in brute_force(query, rows, 10)] for query in queries]
-        for options in ({"recall": 0.99}, {"far": True}, {"recall": 1.0}, {"recall": 0.99, "far": True}):
-            answers = table.nearest(queries, 10, **options)
-            recall = np.mean([len(set(a.id) & set(b)) / 10 for a, b in zip(answers, truth, strict=True)])
-            assert recall >= (1.0 if options.get("recall") == 1.0 else 0.97), options
+        first, second, third = (rows.vector[start : start + 200] for start in (0, 900, 2000))
+        # A graph differs from build to build, and recall is measured on a sample: what is found is only near the aim.
+        for queries, options, least in (
+            (first + 0.5 * second, {"recall": 0.99}, 0.98),
+            (first + second + third, {"far": True}, 0.95),
+            (first + second + third, {"recall": 0.99, "far": True}, 0.98),
+            (first + second + third, {"recall": 1.0}, 1.0),
+        ):
+            answers = table.nearest(unit(queries), 10, **options)
+            truth = [{name for name, _ in brute_force(query, rows, 10)} for query in unit(queries)]
+            found = [len(set(answer.id) & names) / 10 for answer, names in zip(answers, truth, strict=True)]
+            assert np.mean(found) >= least, options
         kinds = table.stats().details.get("recall", {})
         if table.stats().recall is not None:
             assert {name.partition(" (")[0] for name in kinds} >= {"like the stored texts", "unlike them"}
