@@ -166,6 +166,15 @@ def test_few_directions_of_groups_that_moved_together_are_no_reason_to_warn():
     assert watch(first=first).evaluated(at(effective_rank=10.0, alignment=first.alignment / 4)) == []
 
 
+def test_groups_need_one_direction_fewer_than_there_are_groups():
+    few = at(effective_rank=4.0, score=None)
+    assert watch(groups=6).evaluated(few) == []
+    with pytest.raises(Collapse, match="few directions"):
+        watch(groups=200).evaluated(few)
+    with pytest.raises(Collapse, match="nearly the same vector"):
+        watch(groups=2).evaluated(at(effective_rank=1.0, mean_cosine=0.999, score=None))
+
+
 def test_a_real_collapse_is_seen_in_the_vectors():
     random = np.random.default_rng(0)
     spread, pairs = random.normal(size=(200, 32)), [[row, row + 100] for row in range(100)]

@@ -177,7 +177,13 @@ class TrainingRun:
 
     def _open_watch(self) -> Watch:
         fp16 = self.options.mixed_precision == "fp16"
-        return Watch(first=self.first, force=self.options.force, fp16=fp16)
+        return Watch(first=self.first, force=self.options.force, fp16=fp16, groups=self._groups())
+
+    def _groups(self) -> int | None:
+        """How many groups of texts the data has, if the objective separates groups."""
+        if self.objective.needs.label != "group":
+            return None
+        return sum(len(np.unique(each.labels)) for each in self.examples if each.labels is not None)
 
     def _identity(self) -> dict[str, Any]:
         """What must be the same when a run is resumed: everything that its weights depend on."""

@@ -103,10 +103,18 @@ class Watch:
 
     `first` is the health of the untrained model; None for a cross-encoder. With `force` only NaN and infinity stop the
     run, everything else becomes a warning. With `fp16` single gradients may overflow: the loss scaler skips such steps.
+    `groups`: how many groups of texts the objective separates; None: it does not separate groups.
     """
 
-    def __init__(self, *, first: TrainingHealth | None, force: bool = False, fp16: bool = False) -> None:
-        self._first, self._force, self._fp16 = first, force, fp16
+    def __init__(
+        self,
+        *,
+        first: TrainingHealth | None,
+        force: bool = False,
+        fp16: bool = False,
+        groups: int | None = None,
+    ) -> None:
+        self._first, self._force, self._fp16, self._groups = first, force, fp16, groups
         self._losses: deque[float] = deque(maxlen=RECENT + EARLIER)
         self._start: float | None = None
         self._same = self._no_gradient = self._overflows = 0
@@ -218,14 +226,16 @@ class Watch:
 
     def _few_directions(self, first: TrainingHealth, now: TrainingHealth) -> list[str]:
         start = first.effective_rank
-        if now.effective_rank >= NARROW * start:
+        # Groups lie in one direction fewer than there are groups when they are separated: to use so few is the aim.
+        aim = start if self._groups is None else min(start, self._groups - 1)
+        if now.effective_rank >= NARROW * aim:
             return []
         message = (
             f"the vectors use few directions at step {now.step}: an effective rank of {now.effective_rank:.1f}, "
             f"at the start it was {start:.1f}"
         )
         grouped = _positives_nearer(first, now)
-        if now.effective_rank >= RANK * start:
+        if now.effective_rank >= RANK * aim:
             # A score above that of the untrained model is no excuse: lower rates have a better one (reproduction/).
             hint = f"{message}. Cosines then distinguish less; a lower learning_rate keeps more directions"
             return [] if grouped else self._warn("narrow", hint)
