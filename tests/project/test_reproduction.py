@@ -392,7 +392,7 @@ def test_a_model_that_another_table_measured_is_not_made_again(folders, tmp_path
     same = Row("173,135 pairs", trained, suite)
     others = [
         replace(same, pooling="cls"),
-        replace(same, after="centred"),
+        replace(same, after="centered"),
         replace(same, suite=plan.STSB_DEV),
     ]
     commands = making.commands(trained, folders)

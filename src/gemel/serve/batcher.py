@@ -257,7 +257,7 @@ class Batcher:
                 windows = await self._tokenize_in_thread(texts, batch_key)
         finally:
             self._arriving -= estimate
-        self._counters.stages["tokenise"].add(perf_counter() - started)
+        self._counters.stages["tokenize"].add(perf_counter() - started)
         self._limits.check_tokens(sum(window.tokens for window in windows))
         if not urgent:
             self._admit(sum(window.kept for window in windows))

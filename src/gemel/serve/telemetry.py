@@ -138,7 +138,7 @@ SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.
 
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
-STAGES = ("queue", "tokenise", "compute", "total")
+STAGES = ("queue", "tokenize", "compute", "total")
 
 RECENT = 512  # values that medians and percentiles are taken from
 
