@@ -144,7 +144,7 @@ def table1(scale: Scale) -> list[Row]:
     # Extra: is CLS better than the mean because of its information or because of a direction that all vectors share?
     rows += [
         Row(
-            f"untrained, {pooling}, centred",
+            f"untrained, {pooling}, centered",
             UNTRAINED,
             sts(scale),
             pooling=pooling.lower(),

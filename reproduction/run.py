@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from gemel.errors import GemelError
+from gemel.files.atomic import atomic_file
 from gemel.files.machine import cores_per_process
 from reproduction.claims import CLAIMS, verdict
 from reproduction.collapse import observe, trials
@@ -148,10 +149,14 @@ def stored_rows(content: dict[str, Any], plan: list[Row], out: Path) -> Stored:
     compared = {
         line for lines in claims if all(len(seeds.get(each, ())) == 1 for each in lines) for line in lines
     }
-    own = {(entry["label"], entry["suite"], entry["seed"]): entry for entry in _entries(_path(content, out))}
+    own = {_key(entry): entry for entry in _entries(_path(content, out))}
     paths = [_path({**content, "table": table}, out) for table in TABLES if table != content["table"]]
     others = [entry for path in paths for entry in _entries(path)]
     return Stored(own, others, compared)
+
+
+def _key(entry: Result) -> tuple[str, str, int]:
+    return entry["label"], entry.get("suite", ""), entry["seed"]
 
 
 def _entries(path: Path) -> list[Result]:
@@ -199,7 +204,10 @@ def _measure_rows(
     with ThreadPoolExecutor(folders.jobs) as pool:
         for result in pool.map(attempt, rows):
             content["failed" if "why" in result else "rows"].append(result)
-            _write(content, out)
+            done = {_key(each) for each in content["rows"]}
+            # A run that is killed keeps the rows that it did not reach, so that the next one finds them.
+            left = [entry for key, entry in stored.own.items() if key not in done]
+            _write({**content, "rows": [*content["rows"], *left]}, out)
 
 
 def _same_commands(entry: Result, row: Row, folders: Folders) -> bool:
@@ -264,7 +272,8 @@ def _path(content: dict[str, Any], out: Path) -> Path:
 def _write(content: dict[str, Any], out: Path) -> Path:
     target = _path(content, out)
     target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    with atomic_file(target) as part:
+        part.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n", encoding="utf-8")
     return target
 
 

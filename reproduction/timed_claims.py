@@ -121,7 +121,7 @@ GOALS = (
 
 def _student_claims(label: str, name: str) -> list[TimedClaim]:
     shares = [
-        TimedClaim(f"{label}-{suite or 'sts'}", "student", f"{name} has {share:.0%} of its teacher's {what}",
+        TimedClaim(f"{label}-{suite or 'sts'}", "student", f"{name} has {100 * share:.0f} % of its teacher's {what}",
                    "not in the paper", share, student_share(label, suite=suite))
         for suite, what, share in GOALS
     ]  # fmt: skip

@@ -372,6 +372,25 @@ def test_a_stored_row_is_used_again_if_all_its_commands_are_the_same(
     assert [row["seed"] for row in json.loads(target.read_text())["rows"]] == [0, 1]
 
 
+def test_a_killed_run_keeps_the_rows_that_it_did_not_reach(folders, tmp_path, monkeypatch):
+    rows = [Row("untrained, mean", plan.UNTRAINED, plan.STSB_TEST, seed) for seed in (0, 1)]
+    monkeypatch.setitem(plan.TABLES, "2", lambda scale: rows)
+    stored = [{**entry(row.label, row.seed, 70.0), "suite": "stsb-test", "command": "other"} for row in rows]
+    target = tmp_path / "table-2-small.json"
+    target.write_text(json.dumps({"rows": stored}))
+
+    def fake(row, folders, rounds):
+        if row.seed:
+            raise KeyboardInterrupt
+        return {**entry(row.label, row.seed, 60.0), "suite": "stsb-test"}
+
+    monkeypatch.setattr(run, "measure", fake)
+    with pytest.raises(KeyboardInterrupt):
+        run.run_table("2", SCALES["small"], folders, tmp_path, rows)
+    first, second = json.loads(target.read_text())["rows"]
+    assert (first["scores"]["stsb-dev"]["value"], second) == (60.0, stored[1])
+
+
 def test_stored_rows_of_a_model_on_several_suites_are_told_apart(folders, tmp_path, monkeypatch, trained):
     suites = (Suite("sts7", "sts"), Suite("retrieval", "retrieval"))
     rows = [Row("two layers", trained, suite) for suite in suites]
@@ -545,7 +564,7 @@ def test_students_are_judged_by_shares_of_the_teacher(tmp_path):
     verdicts = [row[-1] for row in judged if "three layers" in row[1] or "static" in row[1]]
     assert verdicts == ["**holds**"] * 4 + ["**undecided**", "**holds**"]
     rows[1]["share"] = {"value": 0.98, "low": 0.975, "high": 0.99}  # the paired interval is preferred
-    (judged,) = [row for row in timed_rows(result) if "three layers has 97%" in row[1]]
+    (judged,) = [row for row in timed_rows(result) if "three layers has 97 %" in row[1]]
     assert judged[-2:] == ["× 0.980 [0.975, 0.990], of the teacher's average", "**holds**"]
     assert "| three layers | 50 | × 5.00 |" in PARTS["front"][1](result["front"])
     pytest.importorskip("matplotlib", reason="figures are drawn by matplotlib")
