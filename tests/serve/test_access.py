@@ -24,6 +24,7 @@ from tiny import tiny_bert
 WRITER, READER = "writer-secret-0123456789", "reader-secret-0123456789"
 CHANGING = {
     ("POST", "/indexes/{name}/documents"),
+    ("PATCH", "/indexes/{name}/documents"),
     ("DELETE", "/indexes/{name}/documents"),
     ("POST", "/indexes/{name}/snapshots"),
 }
@@ -52,6 +53,8 @@ class FullDisk:
 
     def add(self, *_, **__):
         raise self._error
+
+    update = add
 
     def delete(self, *_, **__):
         return 1
@@ -104,6 +107,7 @@ def test_a_read_only_key_searches_and_does_not_write(model):
     keys = read_keys(None, f"w:{WRITER},r:{READER}:read-only", None)
     writes = [
         ("POST", "/indexes/notes/documents", {"json": {"documents": [{"text": "a"}]}}),
+        ("PATCH", "/indexes/notes/documents", {"json": {"ids": ["a"], "fields": {"year": 1}}}),
         ("DELETE", "/indexes/notes/documents", {"content": b'{"ids": ["a"]}'}),
         ("POST", "/indexes/notes/snapshots", {"json": {}}),
         ("POST", "/embed", {"json": {"inputs": "a"}}),
@@ -121,8 +125,8 @@ def test_a_read_only_key_searches_and_does_not_write(model):
         )
         for key in (WRITER, READER)
     }
-    assert [answer.status_code for answer in answers[WRITER]] == [400, 200, 404, 200]
-    assert [answer.status_code for answer in answers[READER]] == [403, 403, 403, 200]
+    assert [answer.status_code for answer in answers[WRITER]] == [400, 400, 200, 404, 200]
+    assert [answer.status_code for answer in answers[READER]] == [403, 403, 403, 403, 200]
     assert answers[READER][0].json()["error"]["type"] == "read_only_key"
 
 

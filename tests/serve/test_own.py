@@ -263,6 +263,37 @@ def test_documents_are_added_found_fetched_and_deleted(http, index):
     assert len(index) == 1
 
 
+def test_fields_are_updated(http, index):
+    fill(http)
+    path = "/indexes/notes/documents"
+    answer = ask(http, path, "PATCH", ids=["a", "b"], fields={"lang": "fr", "year": None})
+    assert answer == {"updated": 2, "unchanged": 0}
+    answer = ask(http, path, "PATCH", where="lang = 'fr'", fields={"lang": "fr"})
+    assert answer == {"updated": 0, "unchanged": 2}
+    assert [each.fields for each in index.get(["a", "c"])] == [
+        {"lang": "fr", "year": None},
+        {"lang": "en", "year": 2022},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ({"fields": {"year": 1}}, "give either ids or where"),
+        ({"ids": ["a"], "where": "year = 1", "fields": {"year": 1}}, "give either ids or where"),
+        ({"ids": ["a"]}, "the field 'fields' is missing"),
+        ({"ids": ["nobody"], "fields": {"year": 1}}, "the document 'nobody' is not in the index"),
+        ({"ids": ["a"], "fields": {"nothing": 1}}, "unknown field 'nothing'. Known: lang, year"),
+        ({"ids": ["a"], "fields": {"year": {"a": 1}}}, "fields: the field 'year' must be a string"),
+    ],
+)
+def test_an_update_says_what_is_wrong_with_it(http, index, body, message):
+    fill(http)
+    answer = http.request("PATCH", "/indexes/notes/documents", json=body)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["message"].startswith(message), answer.text
+
+
 def test_lists_and_dates_are_fields_over_http(model):
     document = {"id": "y", "text": TEXTS[0], "fields": {"tags": ["new", "red"], "day": "2024-05-06"}}
     wrong = {"text": "a", "fields": {"tags": [["nested"]]}}

@@ -294,6 +294,7 @@ PARTS: list[str | Example] = [
     Example("/indexes/notes/count", {"where": "year >= 2021"}),
     Example("/indexes/notes/list", {"limit": 1}),
     Example("/indexes/notes/get", {"ids": ["a1"], "vectors": ["dense"]}),
+    Example("/indexes/notes/documents", {"ids": ["a1"], "fields": {"lang": "fr"}}, "PATCH"),
     Example("/indexes/notes/documents", {"where": {"year": {"<": 2021}}}, "DELETE"),
     Example("/search", {"query": "falling shares", "index": "elsewhere"}),
     SNAPSHOTS,

@@ -77,7 +77,7 @@ def create_app(services: Services, options: ServeOptions, keys: Keys | None = No
         app.add_middleware(
             CORSMiddleware,
             allow_origins=list(options.cors_origin),
-            allow_methods=["GET", "POST", "DELETE"],
+            allow_methods=["GET", "POST", "PATCH", "DELETE"],
             allow_headers=["authorization", "content-type", "x-api-key", "api-key", "x-request-id"],
             expose_headers=["x-request-id", "retry-after"],
         )

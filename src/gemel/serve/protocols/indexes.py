@@ -1,4 +1,4 @@
-"""Routes below /indexes: list, search, read, add and delete documents of the indexes the operator opened; snapshots.
+"""Routes below /indexes: list, search, read, add, update and delete documents of the opened indexes; snapshots.
 
 A client names an index, never a path. Snapshots go to the folder that the operator chose.
 """
@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeAlias
 
 from pydantic import BaseModel, Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
@@ -70,16 +70,20 @@ class NewDocument(OwnRequest):
     @field_validator("fields", mode="before")
     @classmethod
     def _plain_values_only(cls, fields: Any) -> Any:  # noqa: ANN401 - any JSON
-        """The first wrong value is enough: the types would be tried in turn for each of thousands."""
-        if isinstance(fields, dict):
-            wrong = next((name for name, value in fields.items() if not _is_plain(value)), None)
-            if wrong is not None:
-                sentence = (
-                    f"the field {wrong[:QUOTED_CHARACTERS]!r} must be a string, a number, true, false, null, or a "
-                    "list of the first four"
-                )
-                raise PydanticCustomError("field_value", "{sentence}", {"sentence": sentence})
-        return fields
+        return _plain_fields(fields)
+
+
+def _plain_fields(fields: Any) -> Any:  # noqa: ANN401 - any JSON
+    """The first wrong value is enough: the types would be tried in turn for each of thousands."""
+    if isinstance(fields, dict):
+        wrong = next((name for name, value in fields.items() if not _is_plain(value)), None)
+        if wrong is not None:
+            sentence = (
+                f"the field {wrong[:QUOTED_CHARACTERS]!r} must be a string, a number, true, false, null, or a "
+                "list of the first four"
+            )
+            raise PydanticCustomError("field_value", "{sentence}", {"sentence": sentence})
+    return fields
 
 
 def _is_plain(value: object) -> bool:
@@ -111,19 +115,44 @@ class AddRequest(OwnRequest):
         return self
 
 
-class DeleteRequest(OwnRequest):
-    """Which documents to delete: by ids or by a condition."""
-
-    model_config = example(ids=["a1"])
+class ChosenDocuments(OwnRequest):
+    """Documents by ids or by a condition."""
 
     ids: Texts | None = None
     where: Where | None = Field(None, description=WHERE)
 
     @model_validator(mode="after")
-    def _one_way(self) -> DeleteRequest:
+    def _one_way(self) -> Self:
         if (self.ids is None) == (self.where is None):
             raise ValueError("give either ids or where")
         return self
+
+    def check(self, call: Call) -> None:
+        """That condition and ids are within the limits of the server."""
+        check_where(self.where)
+        if self.ids:
+            call.limits.check_texts(self.ids, "ids", call.limits.pair_texts)
+
+
+class DeleteRequest(ChosenDocuments):
+    """Which documents to delete: by ids or by a condition."""
+
+    model_config = example(ids=["a1"])
+
+
+class UpdateRequest(ChosenDocuments):
+    """Which documents to change, and the new values of their fields."""
+
+    model_config = example(ids=["a1"], fields={"lang": "en"})
+
+    fields: dict[str, Value] = Field(
+        description="New values; null removes one. Other fields, texts and vectors stay"
+    )
+
+    @field_validator("fields", mode="before")
+    @classmethod
+    def _plain_values_only(cls, fields: Any) -> Any:  # noqa: ANN401 - any JSON
+        return _plain_fields(fields)
 
 
 class GetRequest(OwnRequest):
@@ -235,6 +264,11 @@ class WrittenAnswer(BaseModel):
     unchanged: int
     encoded: int = Field(description="Passages that the model encoded")
     truncated: int
+
+
+class UpdatedAnswer(BaseModel):
+    updated: int
+    unchanged: int = Field(description="Had these values already")
 
 
 class DeletedAnswer(BaseModel):
@@ -350,12 +384,21 @@ async def add(call: Call, body: AddRequest, name: str) -> Response:
         return json_response(asdict(await on_index(call, name, write, long=True)))
 
 
+@ROUTES.add("PATCH", "/{name}/documents", UpdatedAnswer, guard=_writable)
+async def update(call: Call, body: UpdateRequest, name: str) -> Response:
+    """Change fields of documents, by ids or by a condition. Nothing is encoded."""
+    body.check(call)
+    with call.reserve():
+        done = await on_index(
+            call, name, lambda index: index.update(body.ids, where=body.where, fields=body.fields), long=True
+        )
+    return json_response({"updated": done.replaced, "unchanged": done.unchanged})
+
+
 @ROUTES.add("DELETE", "/{name}/documents", DeletedAnswer, guard=_writable)
 async def delete(call: Call, body: DeleteRequest, name: str) -> Response:
     """Delete documents by ids or by a condition."""
-    check_where(body.where)
-    if body.ids:
-        call.limits.check_texts(body.ids, "ids", call.limits.pair_texts)
+    body.check(call)
     with call.reserve():
         deleted = await on_index(
             call, name, lambda index: index.delete(body.ids, where=body.where), long=True
