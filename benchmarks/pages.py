@@ -84,12 +84,13 @@ SIDES = {
 
 
 def trainers(results: dict[str, Any]) -> str:
-    """One row per setting and trainer, then the differences over the same seeds."""
-    head = ["learning rate", "trainer", "seeds", "STSb-dev, mean and 95 % interval", "effective rank"]
+    """One row per setting and trainer, then the differences to gemel over the same seeds."""
+    head = ["setting", "trainer", "seeds", "STSb-dev, mean and 95 % interval", "effective rank"]
     rows = [[*head, "mean cosine", "pairs per CPU second"]]
     notes = []
     for cell in results["cells"].values():
-        rate = f"{cell['learning_rate']:g}{'' if cell['dropout'] is None else ', no dropout'}"
+        setting = f"{cell['steps']} × {cell['batch']} pairs, {cell['learning_rate']:g}"
+        setting += "" if cell["dropout"] is None else ", no dropout"
         for side, name in SIDES.items():
             measured = cell["summary"]["sides"].get(side)
             if measured is None:
@@ -99,23 +100,22 @@ def trainers(results: dict[str, Any]) -> str:
             ]
             speed = _mean(measured["pairs_per_cpu_second"], 1)
             seeds = str(measured["stsb_dev"]["n"])
-            rows.append([rate, name, seeds, _interval(measured["stsb_dev"]), *spread, speed])
+            rows.append([setting, name, seeds, _interval(measured["stsb_dev"]), *spread, speed])
         for sides, one in cell["summary"]["differences"].items():
-            left, right = (SIDES[side] for side in sides.split(" - "))
-            if one["n"] > 1:
-                notes.append(f"- {rate}: {left} minus {right}: {_interval(one)}, {one['n']} seeds")
+            left, right = sides.split(" - ")
+            if left == "gemel" and one["n"] > 1:
+                notes.append(f"- {setting}: gemel minus {SIDES[right]}: {_interval(one)}, {one['n']} seeds")
         if shares := cell.get("largest_label_share"):
             notes.append(
-                f"- {rate}: the most frequent label has {shares['gemel']:.1%} of a batch on average, "
+                f"- {setting}: the most frequent label has {shares['gemel']:.1%} of a batch on average, "
                 f"{shares['grouped']:.1%} of one that is grouped by length"
             )
         if "origin" in cell:
-            notes.append(f"- {rate}: {cell['origin']}")
-    settings = next(iter(results["cells"].values()))
+            notes.append(f"- {setting}: {cell['origin']}")
     versions = results["versions"]
     text = (
-        f"{results['model']}, classification on NLI, batch size {settings['batch']}, {settings['steps']} steps, "
-        f"{results['machine']['processor']}, one thread, sentence-transformers {versions['sentence-transformers']}, "
+        f"{results['model']}, classification on NLI, {results['machine']['processor']}, one thread, "
+        f"sentence-transformers {versions['sentence-transformers']}, "
         f"torch {versions['torch']}."
     )
     parts = [text, grid(rows), "Differences are over the same seeds.\n\n" + "\n".join(notes)]

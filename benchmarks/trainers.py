@@ -71,8 +71,10 @@ CELLS = {
     "default": Cell(16, 600, 2e-5),
     "high-rate": Cell(16, 600, 1e-4),
     "high-rate-no-dropout": Cell(16, 600, 1e-4, 0.0),
+    "large-batch": Cell(64, 40, 1e-4),
 }
-"""`default` has the learning rate and the batch size that both trainers' users start from; the paper's."""
+"""`default` has the learning rate and the batch size that both trainers' users start from; the paper's. `large-batch`
+is very short: a difference that the first steps make is largest there."""
 
 
 @dataclass(frozen=True)
