@@ -264,7 +264,7 @@ def students(scale: Scale) -> dict[str, Made]:
     # Without dropout: the target is a vector, and noise in it is only noise.
     training = ("--batch-size", "32", "--dropout", "0", "--learning-rate")
     recipes: dict[str, tuple[Made | None, tuple[str, ...]]] = {
-        "two layers": (None, ("--how", "layers", "--keep", "0,1", *training, "1e-3")),
+        "two layers": (None, ("--how", "layers", "--keep", "0,1", *training, "1e-3", "--epochs", "2")),
         "three layers": (None, ("--how", "layers", "--keep", "0,1,2", *training, "1e-3")),
         START: (UNTRAINED, ("--how", "vectors", "--bridge", "dense", *training, "5e-4")),
         "static": (None, ("--how", "static", "--dim", "256")),

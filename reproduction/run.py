@@ -27,7 +27,7 @@ from gemel.files.atomic import atomic_file
 from gemel.files.machine import cores_per_process
 from reproduction.claims import CLAIMS, verdict
 from reproduction.collapse import observe, trials
-from reproduction.differences import add_shares, differences
+from reproduction.differences import TEACHER_LINE, add_shares, differences
 from reproduction.machine import describe
 from reproduction.making import commands
 from reproduction.measuring import measure, ready
@@ -105,6 +105,7 @@ def run_table(
         content["differences"] = differences(table, planned, content["rows"], folders)
     if table == "student":
         add_shares(planned, content["rows"], folders, scale.rounds)
+    _keep_unmeasured(content, planned, stored)
     return _write(content, out)
 
 
@@ -121,12 +122,14 @@ class Stored:
     """Of other tables."""
     compared: set[str]
     """Lines that are compared pair by pair."""
+    differences: dict[str, Any]
+    """Of this table's claims."""
 
     def find(self, row: Row, folders: Folders) -> Result | None:
         """The measurement of a model of the same commands, on the same suite."""
         if row.label in self.compared:
             return None
-        own = self.own.get((row.label, row.suite.name, row.seed))
+        own = self.own.get(_planned_key(row))
         entries = [own] if own else []
         if not (row.after or row.documents):  # which no command shows
             wanted = (row.suite.name, row.pooling)
@@ -149,10 +152,30 @@ def stored_rows(content: dict[str, Any], plan: list[Row], out: Path) -> Stored:
     compared = {
         line for lines in claims if all(len(seeds.get(each, ())) == 1 for each in lines) for line in lines
     }
-    own = {_key(entry): entry for entry in _entries(_path(content, out))}
+    if content["table"] == "student":
+        compared.add(TEACHER_LINE)
+    path = _path(content, out)
+    own = {_key(entry): entry for entry in _entries(path)}
+    earlier = json.loads(path.read_text(encoding="utf-8")).get("differences", {}) if path.exists() else {}
     paths = [_path({**content, "table": table}, out) for table in TABLES if table != content["table"]]
     others = [entry for path in paths for entry in _entries(path)]
-    return Stored(own, others, compared)
+    return Stored(own, others, compared, earlier)
+
+
+def _keep_unmeasured(content: dict[str, Any], planned: list[Row], stored: Stored) -> None:
+    """Rows of the plan that this call left out (`--only`, `--ready`) stay, in the order of the plan."""
+    result = {_key(entry): entry for entry in [*content["rows"], *content["failed"]]}
+    left = [_planned_key(row) for row in planned if _planned_key(row) not in result]
+    if not left:
+        return
+    measured = {_key(entry): entry for entry in content["rows"]}
+    rows = {key: stored.own[key] for key in left if key in stored.own} | measured
+    content["rows"] = [rows[key] for key in map(_planned_key, planned) if key in rows]
+    content["differences"] = {**stored.differences, **content["differences"]}
+
+
+def _planned_key(row: Row) -> tuple[str, str, int]:
+    return row.label, row.suite.name, row.seed
 
 
 def _key(entry: Result) -> tuple[str, str, int]:
@@ -196,7 +219,7 @@ def _measure_rows(
             result = measure(row, folders, rounds)
         except GemelError as error:
             say(f"table {table} {row.label}: {error}")
-            return {"label": row.label, "seed": row.seed, "why": str(error)}
+            return {"label": row.label, "suite": row.suite.name, "seed": row.seed, "why": str(error)}
         first = next(reversed(result["scores"].values()))["value"]
         say(f"table {table} {row.label} s{row.seed}: {first} ({time.monotonic() - begin:.0f} s)")
         return result

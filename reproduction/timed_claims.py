@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from reproduction.claims import AVERAGE
 from reproduction.parts import START
 from reproduction.shapes import BASE
-from reproduction.stored_results import Content, lines_of
+from reproduction.stored_results import Content
 
 Found = dict[str, Content]
 
@@ -72,24 +71,14 @@ def most_similar_pair(result: Found) -> Ratio | None:
 
 
 def student_share(label: str, suite: str = "") -> Callable[[Found], Ratio | None]:
-    """The student's average as a share of the teacher's on a suite; STS if none is named.
-
-    Rows whose items are gone have no paired interval: theirs is that of the student's score alone.
-    """
+    """The student's average as a share of the teacher's on a suite; STS if none is named."""
 
     def share(result: Found) -> Ratio | None:
-        rows = result.get("student", {"rows": []})["rows"]
-        chosen = [
-            row for row in rows if row["suite"] == suite or (not suite and row["suite"].startswith("sts"))
-        ]
-        lines = lines_of({"rows": chosen})
-        if not {label, "teacher"} <= set(lines):
-            return None
-        entry = lines[label].entries[0]
-        score = entry["scores"][AVERAGE]
-        teacher = lines["teacher"].entries[0]["scores"][AVERAGE]["value"]
-        shares = entry.get("share") or {name: score[name] / teacher for name in ("value", "low", "high")}
-        return Ratio(shares["value"], shares["low"], shares["high"], "of the teacher's average")
+        for row in result.get("student", {"rows": []})["rows"]:
+            fits = row["suite"] == suite if suite else row["suite"].startswith("sts")
+            if row["label"] == label and fits and (ends := row.get("share")):
+                return Ratio(ends["value"], ends["low"], ends["high"], "of the teacher's average")
+        return None
 
     return share
 

@@ -391,6 +391,19 @@ def test_a_killed_run_keeps_the_rows_that_it_did_not_reach(folders, tmp_path, mo
     assert (first["scores"]["stsb-dev"]["value"], second) == (60.0, stored[1])
 
 
+def test_a_run_of_some_rows_keeps_the_others(folders, tmp_path, monkeypatch):
+    rows = [Row(label, plan.UNTRAINED, plan.STSB_TEST) for label in ("teacher", "two layers", "static")]
+    monkeypatch.setitem(plan.TABLES, "student", lambda scale: rows)
+    stored = [{**entry(row.label, 0, 70.0), "suite": "stsb-test", "command": "other"} for row in rows]
+    target = tmp_path / "table-student-small.json"
+    target.write_text(json.dumps({"rows": stored[::2], "differences": {"a claim": {}}}))
+    monkeypatch.setattr(run, "measure", lambda row, *_: {**entry(row.label, 0, 60.0), "suite": "stsb-test"})
+    run.run_table("student", SCALES["small"], folders, tmp_path, [rows[1]])
+    content = json.loads(target.read_text())
+    assert [row["scores"]["stsb-dev"]["value"] for row in content["rows"]] == [70.0, 60.0, 70.0]
+    assert content["differences"] == {"a claim": {}}
+
+
 def test_stored_rows_of_a_model_on_several_suites_are_told_apart(folders, tmp_path, monkeypatch, trained):
     suites = (Suite("sts7", "sts"), Suite("retrieval", "retrieval"))
     rows = [Row("two layers", trained, suite) for suite in suites]
@@ -550,7 +563,8 @@ def test_a_trial_is_described_by_its_journal():
 def test_students_are_judged_by_shares_of_the_teacher(tmp_path):
     def scored(label, suite, value):
         score = {"value": value, "low": value - 1, "high": value + 1}
-        return {"label": label, "suite": suite, "seed": 0, "scores": {"average": score}}
+        share = {name: number / 80 for name, number in score.items()}
+        return {"label": label, "suite": suite, "seed": 0, "scores": {"average": score}, "share": share}
 
     rows = [scored(label, suite, value) for suite in ("sts7", "retrieval", "clustering")
             for label, value in (("teacher", 80.0), ("three layers", 79.0), ("static", 68.5))]  # fmt: skip
@@ -563,9 +577,8 @@ def test_students_are_judged_by_shares_of_the_teacher(tmp_path):
     assert {row[-1] for row in judged if "two layers" in row[1]} == {"not run"}
     verdicts = [row[-1] for row in judged if "three layers" in row[1] or "static" in row[1]]
     assert verdicts == ["**holds**"] * 4 + ["**undecided**", "**holds**"]
-    rows[1]["share"] = {"value": 0.98, "low": 0.975, "high": 0.99}  # the paired interval is preferred
     (judged,) = [row for row in timed_rows(result) if "three layers has 97 %" in row[1]]
-    assert judged[-2:] == ["× 0.980 [0.975, 0.990], of the teacher's average", "**holds**"]
+    assert judged[-2:] == ["× 0.988 [0.975, 1.000], of the teacher's average", "**holds**"]
     assert "| three layers | 50 | × 5.00 |" in PARTS["front"][1](result["front"])
     pytest.importorskip("matplotlib", reason="figures are drawn by matplotlib")
     assert len(figures.draw(result, tmp_path)) == 2
