@@ -12,7 +12,8 @@ sides have the same weights and rows. Of one seed, all but `grouped` also have t
 the same first weights of the head, so that sides can be compared seed by seed; dropout masks differ. Each run is a
 process with one thread, and the sides take turns. The results file is written after every run, and a run that is in
 it is not done again, so the script can be stopped at any time. Quality is the Spearman correlation on the development
-set of STSb of the last model, computed by gemel for all sides; effective rank and mean cosine are those of its texts.
+set of STSb of the last model, computed by gemel for all sides; effective rank and mean cosine are those of its texts,
+the loss is the mean of the last quarter of the steps.
 Speed is pairs per second of processor time: it depends far less on other load of the machine than wall-clock time.
 """
 
@@ -127,7 +128,7 @@ class Results:
         new.replace(self._path)
 
 
-MEASURES = ("stsb_dev", "effective_rank", "mean_cosine", "pairs_per_cpu_second")
+MEASURES = ("stsb_dev", "last_loss", "effective_rank", "mean_cosine", "pairs_per_cpu_second")
 
 
 def summary(runs: dict[str, dict[str, dict[str, Any]]]) -> dict[str, Any]:
@@ -227,6 +228,9 @@ def do(job: Job, options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     peer = SIDES[job.side] is None
     result = run(options.pythons[job.side], "train_st.py" if peer else "train_gemel.py", request, 1)
     trained = result.pop("folder")
+    losses = json.loads(Path(request["losses"]).read_text(encoding="utf-8"))
+    last = losses[-(len(losses) // 4) :]
+    result["last_loss"] = math.fsum(last) / len(last)
     result |= {"stsb_dev": score(trained, options.data), **spread(trained, options.data)}
     return {name: round(value, 4) for name, value in result.items()}
 
@@ -252,6 +256,7 @@ def request_of(job: Job, options: argparse.Namespace, folder: Path) -> dict[str,
         "seed": job.seed,
         "threads": 1,
         "start": str(start) if SIDES[job.side] is None else "",
+        "losses": str(folder / f"losses-{job.side}-{job.cell}-{job.seed}.json"),
         "options": settings,
     }
 
@@ -261,7 +266,7 @@ def curves(options: argparse.Namespace, folder: Path) -> dict[str, list[float]]:
     actual = {}
     for side in ("peer-steps", "sentence-transformers"):
         request = request_of(Job("high-rate-no-dropout", 0, side), options, folder)
-        request |= {"losses": str(folder / f"losses-{side}.json"), "steps": CURVE_STEPS}
+        request |= {"steps": CURVE_STEPS}
         run(
             options.pythons[side],
             "train_st.py" if SIDES[side] is None else "train_gemel.py",
