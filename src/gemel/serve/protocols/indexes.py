@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeAlias
 
-from pydantic import BaseModel, Field, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 from starlette.responses import Response
 
@@ -60,19 +60,6 @@ _MOST_NUMBERS = 1_000_000  # of the vectors of an answer
 _MOST_SNAPSHOTS = 100  # of an index
 
 
-class NewDocument(OwnRequest):
-    """One document; its fields are those of the index."""
-
-    id: str | None = Field(None, description="If no document has one, ids are made from the texts")
-    text: str
-    fields: dict[str, Value] | None = None
-
-    @field_validator("fields", mode="before")
-    @classmethod
-    def _plain_values_only(cls, fields: Any) -> Any:  # noqa: ANN401 - any JSON
-        return _plain_fields(fields)
-
-
 def _plain_fields(fields: Any) -> Any:  # noqa: ANN401 - any JSON
     """The first wrong value is enough: the types would be tried in turn for each of thousands."""
     if isinstance(fields, dict):
@@ -90,6 +77,17 @@ def _is_plain(value: object) -> bool:
     if isinstance(value, list):
         return all(isinstance(each, str | int | float) for each in value)
     return not isinstance(value, dict)
+
+
+PLAIN_FIELDS = BeforeValidator(_plain_fields)
+
+
+class NewDocument(OwnRequest):
+    """One document; its fields are those of the index."""
+
+    id: str | None = Field(None, description="If no document has one, ids are made from the texts")
+    text: str
+    fields: Annotated[dict[str, Value] | None, PLAIN_FIELDS] = None
 
 
 class AddRequest(OwnRequest):
@@ -145,14 +143,9 @@ class UpdateRequest(ChosenDocuments):
 
     model_config = example(ids=["a1"], fields={"lang": "en"})
 
-    fields: dict[str, Value] = Field(
+    fields: Annotated[dict[str, Value], PLAIN_FIELDS] = Field(
         description="New values; null removes one. Other fields, texts and vectors stay"
     )
-
-    @field_validator("fields", mode="before")
-    @classmethod
-    def _plain_values_only(cls, fields: Any) -> Any:  # noqa: ANN401 - any JSON
-        return _plain_fields(fields)
 
 
 class GetRequest(OwnRequest):
