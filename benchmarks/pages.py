@@ -115,8 +115,7 @@ def trainers(results: dict[str, Any]) -> str:
     versions = results["versions"]
     text = (
         f"{results['model']}, classification on NLI, {results['machine']['processor']}, one thread, "
-        f"sentence-transformers {versions['sentence-transformers']}, "
-        f"torch {versions['torch']}."
+        f"sentence-transformers {versions['sentence-transformers']}, torch {versions['torch']}."
     )
     parts = [text, grid(rows), "Differences are over the same seeds.\n\n" + "\n".join(notes)]
     if "curves" in results:
