@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from table import grid
+from trainers import difference
 
 HERE = Path(__file__).parent
 DOCS = HERE.parent / "docs"
@@ -84,7 +85,7 @@ SIDES = {
 
 
 def trainers(results: dict[str, Any]) -> str:
-    """One row per setting and trainer, then the differences to gemel over the same seeds."""
+    """One row per setting and trainer, then the differences over the same seeds."""
     head = ["setting", "trainer", "seeds", "STSb-dev, mean and 95 % interval", "effective rank"]
     rows = [[*head, "mean cosine", "pairs per CPU second"]]
     notes = []
@@ -102,9 +103,8 @@ def trainers(results: dict[str, Any]) -> str:
             seeds = str(measured["stsb_dev"]["n"])
             rows.append([setting, name, seeds, _interval(measured["stsb_dev"]), *spread, speed])
         for sides, one in cell["summary"]["differences"].items():
-            left, right = sides.split(" - ")
-            if left == "gemel" and one["n"] > 1:
-                notes.append(f"- {setting}: gemel minus {SIDES[right]}: {_interval(one)}, {one['n']} seeds")
+            if one["n"] > 1:
+                notes.append(f"- {setting}: {_difference_note(sides, one, cell)}")
         if shares := cell.get("largest_label_share"):
             notes.append(
                 f"- {setting}: the most frequent label has {shares['gemel']:.1%} of a batch on average, "
@@ -123,6 +123,21 @@ def trainers(results: dict[str, Any]) -> str:
     if "dropout" in results:
         parts.append(_dropout(results["dropout"]))
     return "\n\n".join(parts)
+
+
+def _difference_note(sides: str, one: dict[str, Any], cell: dict[str, Any]) -> str:
+    """Of the scores; over the seeds that were added later, alone; and of the training loss, where it was recorded."""
+    left, right = sides.split(" - ")
+    note = f"{SIDES[left]} minus {SIDES[right]}: {_interval(one)}, {one['n']} seeds"
+    first = cell.get("added_seeds_from")
+    if first is not None:
+        added = difference(cell["runs"], left, right, "stsb_dev", first)
+        note += f"; the {added['n']} added ones alone: {_interval(added)}" if added["n"] > 1 else ""
+    loss = one.get("last_loss", {"n": 0})
+    if loss["n"] > 1:
+        ends = f"{loss['mean']:.4f} [{loss['low']:.4f}, {loss['high']:.4f}]"
+        note += f"; training loss: {ends}, {loss['n']} seeds"
+    return note
 
 
 def _curves(losses: dict[str, list[float]]) -> str:

@@ -141,11 +141,20 @@ def summary(runs: dict[str, dict[str, dict[str, Any]]]) -> dict[str, Any]:
     differences = {}
     for position, left in enumerate(names):
         for right in names[position + 1 :]:
-            seeds = sorted(runs[left].keys() & runs[right].keys(), key=int)
-            differences[f"{left} - {right}"] = interval(
-                [runs[left][seed]["stsb_dev"] - runs[right][seed]["stsb_dev"] for seed in seeds]
-            )
+            differences[f"{left} - {right}"] = {
+                **difference(runs, left, right, "stsb_dev"),
+                "last_loss": difference(runs, left, right, "last_loss"),
+            }
     return {"sides": sides, "differences": differences}
+
+
+def difference(
+    runs: dict[str, dict[str, dict[str, Any]]], left: str, right: str, name: str, first_seed: int = 0
+) -> dict[str, Any]:
+    """Mean and interval of left minus right, over the seeds from `first_seed` on that both have."""
+    seeds = sorted(runs[left].keys() & runs[right].keys(), key=int)
+    pairs = [(runs[left][seed], runs[right][seed]) for seed in seeds if int(seed) >= first_seed]
+    return interval([one[name] - two[name] for one, two in pairs if name in one and name in two])
 
 
 def interval(values: Sequence[float]) -> dict[str, Any]:
