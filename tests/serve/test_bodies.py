@@ -218,8 +218,7 @@ def test_no_body_within_the_size_limit_blocks_the_server_or_fills_its_memory(tmp
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="an allocator other than glibc's")
 def test_freed_memory_is_given_back():
     code = """
-from gemel.files.machine import trim_memory
-from gemel.serve.telemetry import memory_bytes
+from gemel.serve.telemetry import memory_bytes, trim_memory
 large = [bytearray(b"x" * 100_000) for _ in range(400)]
 above = bytearray(b"x" * 100_000)
 del large

@@ -13,7 +13,7 @@ from safetensors.numpy import load_file
 
 import gemel
 from gemel.training.journal import read_journal, untimed
-from gemel.training.loop import _TRIM_STEPS, Snapshots, read_snapshot
+from gemel.training.loop import Snapshots, read_snapshot
 from gemel.training.run import TrainingRun
 from tiny import TEXT, tiny_bert
 
@@ -105,13 +105,6 @@ def test_a_head_of_an_earlier_training_does_not_outlive_it(paths, tmp_path):
     train(paths, tmp_path / "nli", data="nli", objective="classification", max_steps=2)
     gemel.train(tmp_path / "nli", paths["sts"], objective="regression", out=tmp_path / "sts", max_steps=2)
     assert gemel.load(tmp_path / "sts").labels is None
-
-
-def test_memory_is_trimmed_now_and_then(paths, tmp_path, monkeypatch):
-    trims = []
-    monkeypatch.setattr("gemel.training.loop.trim_memory", lambda: trims.append(1))
-    train(paths, tmp_path / "out", max_steps=2 * _TRIM_STEPS + 1)
-    assert len(trims) == 2
 
 
 def test_the_same_seed_gives_the_same_bytes(paths, tmp_path):

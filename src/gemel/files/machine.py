@@ -154,15 +154,6 @@ def memory_limit(root: Path = _ROOT) -> int | None:
     return None if limit is None else int(limit)
 
 
-def trim_memory() -> None:
-    """Make glibc return freed memory to the system; other allocators do so by themselves. Takes milliseconds."""
-    import ctypes
-
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if os.name == "posix" else None
-    if trim is not None:
-        trim(0)
-
-
 @lru_cache(maxsize=1)
 def _recent_quota(_: int) -> float | None:
     return cpu_quota()

@@ -26,7 +26,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from gemel.files.machine import memory_limits, trim_memory
+from gemel.files.machine import memory_limits
 from gemel.serve.access import LOOPBACK_NAMES, Keys, check_encoding, check_host, check_key, is_public
 from gemel.serve.connection import ClientDisconnected, read_body
 from gemel.serve.errors import problem_of, send_problem
@@ -46,7 +46,7 @@ from gemel.serve.protocols import (
 )
 from gemel.serve.routes import JsonRoute
 from gemel.serve.services import Services
-from gemel.serve.telemetry import RequestLog, find_tracer, memory_bytes, private_bytes
+from gemel.serve.telemetry import RequestLog, find_tracer, memory_bytes, private_bytes, trim_memory
 
 PROTOCOLS = (openai, tei, rerank, cohere, ollama, search, pairs, explain, indexes, sparse)
 """The router tries their routes in this order: the busiest first."""

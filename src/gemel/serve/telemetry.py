@@ -7,6 +7,7 @@ made when the package is installed and a provider was set up.
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import logging
 import os
@@ -245,3 +246,10 @@ def private_bytes() -> int:
     except OSError:
         return 0
     return (resident - shared) * os.sysconf("SC_PAGE_SIZE")
+
+
+def trim_memory() -> None:
+    """Make glibc return freed memory to the system; other allocators do so by themselves. Takes a while."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if os.name == "posix" else None
+    if trim is not None:
+        trim(0)

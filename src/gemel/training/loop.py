@@ -29,7 +29,6 @@ import numpy as np
 
 from gemel.errors import WorkError
 from gemel.files.atomic import sha256_of, sync, sync_tree
-from gemel.files.machine import trim_memory
 from gemel.training.data.store import Batch, Examples, Rows
 from gemel.training.devices import Processes
 from gemel.training.network import Item, TrainableNetwork
@@ -46,10 +45,6 @@ if TYPE_CHECKING:
 _EVALUATIONS = 10  # in a run, by default
 
 _MIN_INTERVAL = 25  # steps: an evaluation and a checkpoint take as long as several steps
-
-_TRIM_STEPS = (
-    20  # glibc keeps the freed blocks of batches that all have different sizes: gigabytes in an hour
-)
 
 
 @dataclass(frozen=True)
@@ -145,8 +140,6 @@ class Loop:
             if self.options.patience is not None and self.position.worse >= self.options.patience:
                 break
             self.observers.step(self._step(number, steps, draws))
-            if (number + 1) % _TRIM_STEPS == 0 and self.accelerator.device.type == "cpu":
-                trim_memory()
             last = number + 1 == steps
             if last or (number + 1) % every == 0:
                 self._evaluate(number + 1)
